@@ -1,0 +1,234 @@
+//! The operator's configuration, `/etc/quilt-gpu/config.toml`, as types with defaults.
+
+use serde::Deserialize;
+
+use crate::capability::Capabilities;
+
+/// Where the configuration lies unless the engine's environment says otherwise.
+pub const DEFAULT_PATH: &str = "/etc/quilt-gpu/config.toml";
+/// Environment variable of the engine that names another configuration file.
+pub const PATH_VARIABLE: &str = "QUILT_GPU_CONFIG";
+/// Name of the link beside the configuration file that names the low-level runtime for verbs that are not ours.
+pub const LOW_LEVEL_LINK: &str = "low-level-runtime";
+
+/// The whole file. Every key has a default; an unknown key is an error.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where our own files lie.
+    pub paths: Paths,
+    /// Where the node's files lie.
+    pub host: Host,
+    /// What is allowed.
+    pub policy: Policy,
+    /// Which words count as a request.
+    pub request: RequestPolicy,
+    /// The low-level runtimes.
+    pub runtime: Runtime,
+}
+
+/// `[paths]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Paths {
+    /// Inventory, leases and contracts; best on a tmpfs.
+    pub state_dir: String,
+    /// The audit log.
+    pub log_dir: String,
+    /// The `quilt-gpu` program; empty means: beside the running program, else `/usr/bin/quilt-gpu`.
+    pub helper: String,
+    /// The `quilt-gpu-hook` program; empty means: beside the running program.
+    pub hook: String,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        Self { state_dir: "/run/quilt-gpu".into(), log_dir: "/var/log/quilt-gpu".into(), helper: String::new(), hook: String::new() }
+    }
+}
+
+/// `[host]`: the whole node under another root, for driver containers and tests.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Host {
+    /// Where `/proc`, `/sys` of the node are.
+    pub root: String,
+    /// Where the driver's libraries and programs are; empty means `root`.
+    pub driver_root: String,
+    /// The folder that holds `nvidia0` and the like; empty means `dev` under `root`.
+    pub dev_root: String,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self { root: "/".into(), driver_root: String::new(), dev_root: String::new() }
+    }
+}
+
+impl Host {
+    /// The root with the driver's files.
+    #[must_use]
+    pub fn driver_root(&self) -> &str {
+        if self.driver_root.is_empty() { &self.root } else { &self.driver_root }
+    }
+
+    /// The folder with the device nodes.
+    #[must_use]
+    pub fn dev_root(&self) -> String {
+        if self.dev_root.is_empty() { under(&self.root, "dev") } else { self.dev_root.clone() }
+    }
+
+    /// A path of the node: `path` is relative.
+    #[must_use]
+    pub fn path(&self, path: &str) -> String {
+        under(&self.root, path)
+    }
+}
+
+fn under(root: &str, path: &str) -> String {
+    format!("{}/{path}", root.trim_end_matches('/'))
+}
+
+/// How strict the guard is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// Refuses roads to GPUs, leaves everything else alone.
+    #[default]
+    Standard,
+    /// Also refuses what could weaken the boundary.
+    Hardened,
+}
+
+/// Whether the created container is checked against its contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verify {
+    /// Before anything of the tenant's runs.
+    #[default]
+    Always,
+    /// Never: for benchmarks and crash tests only.
+    Off,
+}
+
+/// What `CUDA_VISIBLE_DEVICES` is set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CudaVisibleDevices {
+    /// `0..n-1`: only granted GPUs are visible anyway.
+    #[default]
+    Index,
+    /// The GPUs' UUIDs.
+    Uuid,
+    /// Left as the image has it.
+    Unset,
+}
+
+/// `[policy]`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    /// `standard` or `hardened`.
+    pub profile: Profile,
+    /// `always` or `off`.
+    pub verify: Verify,
+    /// Ceiling of driver capabilities, as a comma list.
+    pub capabilities: CapabilityList,
+    /// `index`, `uuid` or `unset`.
+    pub cuda_visible_devices: CudaVisibleDevices,
+    /// Whether `restore` of a container with GPUs may pass.
+    pub allow_restore: bool,
+    /// Named exceptions, by absolute mount source that may be bound although it is the host's `/dev`.
+    pub allow_dev_mounts: Vec<String>,
+}
+
+/// A comma list of capabilities in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(try_from = "String")]
+pub struct CapabilityList(pub Capabilities);
+
+impl TryFrom<String> for CapabilityList {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Capabilities::parse(&text).map(Self).map_err(|refusal| refusal.to_string())
+    }
+}
+
+/// How `NVIDIA_VISIBLE_DEVICES` is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NvidiaVisibleDevices {
+    /// Never a request.
+    #[default]
+    Ignore,
+}
+
+/// `[request]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RequestPolicy {
+    /// Whether `QUILT_GPU_…` in the environment is a request (outside CRI; it cannot be told from an image's).
+    pub environment: bool,
+    /// Most GPUs that one request may have; 0 means no ceiling.
+    pub max_per_container: u32,
+    /// `ignore`.
+    pub nvidia_visible_devices: NvidiaVisibleDevices,
+    /// Seconds that a reservation is kept for its container.
+    pub reservation_seconds: u64,
+}
+
+impl Default for RequestPolicy {
+    fn default() -> Self {
+        Self { environment: true, max_per_container: 0, nvidia_visible_devices: NvidiaVisibleDevices::Ignore, reservation_seconds: 60 }
+    }
+}
+
+/// `[runtime]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Runtime {
+    /// Candidates in order; a name without `/` is looked up in the standard folders. We ourselves never count.
+    pub low_level: Vec<String>,
+}
+
+impl Default for Runtime {
+    fn default() -> Self {
+        Self { low_level: vec!["runc".into(), "crun".into()] }
+    }
+}
+
+impl Config {
+    /// Reads the file's bytes.
+    ///
+    /// # Errors
+    /// What is wrong, with line and column.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
+        toml::from_str(text).map_err(|e| e.to_string().trim_end().replace('\n', " "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_is_all_defaults() {
+        let config = Config::parse(b"").unwrap();
+        assert_eq!(config, Config::default());
+        assert_eq!(config.host.dev_root(), "/dev");
+        assert_eq!(config.policy.capabilities.0.list(), "compute,utility");
+    }
+
+    #[test]
+    fn keys_are_checked() {
+        let config = Config::parse(b"[host]\nroot = '/x'\n[policy]\nprofile='hardened'\ncapabilities='video,compute'\n").unwrap();
+        assert_eq!(config.host.dev_root(), "/x/dev");
+        assert_eq!(config.policy.capabilities.0.list(), "compute,video");
+        for (text, part) in [("[host]\nrot='/'", "rot"), ("[policy]\nverify='no'", "verify"), ("[policy]\ncapabilities='x'", "not a driver capability"), ("[host", "line 1")] {
+            let error = Config::parse(text.as_bytes()).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

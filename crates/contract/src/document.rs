@@ -1,0 +1,60 @@
+//! The contract: everything that one container gets, and nothing else.
+
+use serde::{Deserialize, Serialize};
+
+use crate::inventory::{Binary, DeviceNode, Facts, Library};
+use crate::request::Request;
+
+/// Version of the contract's layout; another version is not read.
+pub const SCHEMA: u32 = 1;
+
+/// What one container gets, complete, with the facts it rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Contract {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Its name: a 128-bit random number in hexadecimal.
+    pub id: String,
+    /// The container it is for, as [`crate::key::Key`]; absent in a reservation that no container took yet.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// The request it answers.
+    pub request: Request,
+    /// The granted GPUs.
+    pub gpus: Vec<Granted>,
+    /// Device nodes, the GPUs' own and control nodes.
+    pub nodes: Vec<DeviceNode>,
+    /// Host libraries.
+    pub libraries: Vec<Library>,
+    /// Host programs.
+    pub binaries: Vec<Binary>,
+    /// Environment, in order.
+    pub env: Vec<(String, String)>,
+    /// The inventory facts it rests on.
+    pub facts: Facts,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+}
+
+/// A granted GPU by all its names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Granted {
+    /// PCI address, the key.
+    pub pci: String,
+    /// `GPU-…`, when known.
+    #[serde(default)]
+    pub uuid: Option<String>,
+    /// Device minor, when there is one.
+    #[serde(default)]
+    pub minor: Option<u32>,
+}
+
+impl Granted {
+    /// The name tenants know: `nvidiaN`, or the PCI address.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.minor.map_or_else(|| self.pci.clone(), |minor| format!("nvidia{minor}"))
+    }
+}

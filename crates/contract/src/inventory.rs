@@ -1,0 +1,236 @@
+//! What a node has: GPUs, device nodes, driver files, and the facts that this knowledge rests on.
+//!
+//! The helper makes it, stores it as JSON, and everything else reads it. A GPU is keyed by its PCI address: a UUID may be
+//! unknown and an NVIDIA minor exists only while the NVIDIA driver holds the device.
+
+use serde::{Deserialize, Serialize};
+
+use crate::capability::Capability;
+
+/// Version of the inventory's layout; another version is not read.
+pub const SCHEMA: u32 = 1;
+
+/// A node's inventory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inventory {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// What was true when it was made.
+    pub facts: Facts,
+    /// All GPUs by PCI address, usable or not.
+    pub gpus: Vec<Gpu>,
+    /// Control nodes that every GPU container of this vendor needs (nvidiactl, uvm …).
+    pub control: Vec<DeviceNode>,
+    /// Driver libraries of the loaded version.
+    pub libraries: Vec<Library>,
+    /// Driver programs.
+    pub binaries: Vec<Binary>,
+    /// What is wrong or worth knowing about this node.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
+}
+
+/// Facts that change when the node changes; a contract rests on them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Facts {
+    /// `/proc/sys/kernel/random/boot_id`.
+    pub boot_id: String,
+    /// Version of the loaded NVIDIA kernel module, from `/proc/driver/nvidia/version`; absent without a driver.
+    #[serde(default)]
+    pub driver_version: Option<String>,
+    /// Character majors that belong to GPUs, by name, from `/proc/devices`, sorted by name then number.
+    #[serde(default)]
+    pub majors: Vec<(String, u32)>,
+    /// PCI addresses that the driver holds (`/proc/driver/nvidia/gpus`), sorted.
+    #[serde(default)]
+    pub driver_gpus: Vec<String>,
+}
+
+/// One GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gpu {
+    /// Who made it; `nvidia` unless said otherwise.
+    #[serde(default = "nvidia")]
+    pub vendor: String,
+    /// PCI address as sysfs writes it, lower case: `0000:41:00.0`. The key of this GPU everywhere.
+    pub pci: String,
+    /// Position among the usable GPUs by PCI address, from 0: what CUDA's PCI order and `nvidia-smi` call the index.
+    #[serde(default)]
+    pub index: Option<u32>,
+    /// `GPU-…`, when the driver tells it.
+    #[serde(default)]
+    pub uuid: Option<String>,
+    /// The driver's device minor: the N of `/dev/nvidiaN`. Not the index.
+    #[serde(default)]
+    pub minor: Option<u32>,
+    /// Product name, when the driver tells it.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// PCI device id, as in `0x20b0`.
+    pub device_id: String,
+    /// The kernel driver that holds it: `nvidia`, `vfio-pci` …
+    #[serde(default)]
+    pub driver: Option<String>,
+    /// NUMA node, when the machine has more than one.
+    #[serde(default)]
+    pub numa: Option<i32>,
+    /// Its own device nodes: `/dev/nvidiaN`, and DRM nodes with their role.
+    #[serde(default)]
+    pub nodes: Vec<DeviceNode>,
+    /// Why it cannot be granted now; absent when it can.
+    #[serde(default)]
+    pub unavailable: Option<String>,
+}
+
+fn nvidia() -> String {
+    "nvidia".to_owned()
+}
+
+/// What a device node is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The GPU itself.
+    Compute,
+    /// A DRM render node.
+    Render,
+    /// A DRM card or modesetting node.
+    Display,
+    /// Shared by all containers of the vendor.
+    Control,
+    /// A capability node (MIG, IMEX).
+    Caps,
+}
+
+/// A character device node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceNode {
+    /// Where a container sees it: `/dev/nvidia0`.
+    pub path: String,
+    /// Where it lies on the host; differs from `path` when the dev root is not `/dev`.
+    pub host_path: String,
+    /// Device major.
+    pub major: u32,
+    /// Device minor.
+    pub minor: u32,
+    /// Permission bits, as in 0o666.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// What it is for.
+    pub role: Role,
+}
+
+/// What a file was when it was looked at; a change of any part means another file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileId {
+    /// Device it lies on (`st_dev`).
+    pub dev: u64,
+    /// Inode.
+    pub ino: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Change time in seconds.
+    pub ctime: i64,
+    /// Nanoseconds of the change time.
+    pub ctime_nsec: i64,
+}
+
+/// One driver library.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Library {
+    /// The file on the host, links resolved inside the driver root.
+    pub host_path: String,
+    /// Its SONAME, read from the file; the file name when it has none.
+    pub soname: String,
+    /// 32 or 64, read from the file.
+    pub bits: u8,
+    /// What it is needed for; empty for none of ours.
+    pub capabilities: Vec<Capability>,
+    /// The file's identity.
+    pub id: FileId,
+    /// Which rule of the search found it.
+    pub found_by: String,
+}
+
+/// One driver program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Binary {
+    /// The file on the host, links resolved inside the driver root.
+    pub host_path: String,
+    /// Its name: `nvidia-smi`.
+    pub name: String,
+    /// What it is needed for.
+    pub capabilities: Vec<Capability>,
+    /// The file's identity.
+    pub id: FileId,
+}
+
+/// Something an operator should know about this node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Finding {
+    /// Short stable name, as in `uvm-missing`.
+    pub code: String,
+    /// Whether GPUs cannot be granted because of it.
+    pub stops: bool,
+    /// What is true and what would mend it.
+    pub message: String,
+}
+
+impl Gpu {
+    /// Whether it may be granted.
+    #[must_use]
+    pub fn usable(&self) -> bool {
+        self.unavailable.is_none()
+    }
+
+    /// Whether `id` names it: `nvidiaN` (device minor), UUID, or PCI address in any of its spellings.
+    #[must_use]
+    pub fn is_named(&self, id: &str) -> bool {
+        let lower = id.to_ascii_lowercase();
+        self.minor.is_some_and(|minor| lower == format!("nvidia{minor}"))
+            || self.uuid.as_ref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(id))
+            || pci_address(&lower).is_some_and(|pci| pci == self.pci)
+    }
+}
+
+/// A PCI address in sysfs spelling, from `0000:41:00.0`, `00000000:41:00.0`, `41:00.0`, in any case.
+#[must_use]
+pub fn pci_address(text: &str) -> Option<String> {
+    let (rest, function) = text.rsplit_once('.')?;
+    let mut parts = rest.rsplit(':');
+    let (device, bus) = (parts.next()?, parts.next()?);
+    let domain = parts.next().unwrap_or("0");
+    if parts.next().is_some() {
+        return None;
+    }
+    let number = |s: &str, most: usize| (!s.is_empty() && s.len() <= most && s.bytes().all(|b| b.is_ascii_hexdigit())).then(|| u32::from_str_radix(s, 16).ok()).flatten();
+    let (domain, bus, device, function) = (number(domain, 8)?, number(bus, 2)?, number(device, 2)?, number(function, 1)?);
+    Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_one_address() {
+        for text in ["0000:1a:00.0", "00000000:1A:00.0", "1a:00.0", "0:1a:0.0"] {
+            assert_eq!(pci_address(text).as_deref(), Some("0000:1a:00.0"), "{text}");
+        }
+        assert_eq!(pci_address("10000:01:00.0").as_deref(), Some("10000:01:00.0"));
+        for text in ["", "1a:00", "x:00.0", "0:0:0:0.0", "1a:00.10", "+1:00.0"] {
+            assert_eq!(pci_address(text), None, "{text}");
+        }
+    }
+}

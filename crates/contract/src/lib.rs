@@ -1,0 +1,16 @@
+//! The words of quilt-gpu as types: inventory, request, contract, refusal, configuration, and strict JSON over bytes.
+//!
+//! Nothing here touches the system. Every other crate speaks in these types.
+
+pub mod capability;
+pub mod config;
+mod document;
+pub mod inventory;
+pub mod json;
+pub mod key;
+mod names;
+pub mod refusal;
+pub mod request;
+
+pub use document::{Contract, Granted, SCHEMA};
+pub use refusal::{Code, Note, Refusal};

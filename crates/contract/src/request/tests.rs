@@ -1,0 +1,86 @@
+//! Requests, as tables.
+
+use super::*;
+
+fn words(list: &[(&'static str, &str)]) -> Words {
+    let mut words = Words::default();
+    for (key, value) in list {
+        words.set(key, format!("env:{key}"), (*value).to_owned());
+    }
+    words
+}
+
+fn outcome(asked: Result<Asked, Refusal>) -> String {
+    match asked {
+        Ok(Asked::Nothing) => "nothing".into(),
+        Ok(Asked::Gpus(r)) => format!("{} [{}]", r.count, r.ids.join(" ")),
+        Ok(Asked::Reserved { token, .. }) => format!("token {token}"),
+        Err(refusal) => format!("{}/{}", refusal.code.name(), refusal.rule),
+    }
+}
+
+#[test]
+fn words_of_a_tenant() {
+    let token = "0123456789abcdef0123456789abcdef";
+    for (given, expected) in [
+        (vec![], "nothing"),
+        (vec![("strict", "true")], "nothing"),
+        (vec![("count", "1")], "1 []"),
+        (vec![("count", " 2 ")], "2 []"),
+        (vec![("ids", "nvidia0,GPU-1234")], "2 [nvidia0 GPU-1234]"),
+        (vec![("ids", "nvidia0"), ("count", "1")], "1 [nvidia0]"),
+        (vec![("contract", token)], &format!("token {token}")),
+        (vec![("count", "0")], "INVALID_GPU_REQUEST/request-count"),
+        (vec![("count", "-1")], "INVALID_GPU_REQUEST/request-count"),
+        (vec![("count", "+1")], "INVALID_GPU_REQUEST/request-count"),
+        (vec![("count", "1.0")], "INVALID_GPU_REQUEST/request-count"),
+        (vec![("count", "all")], "INVALID_GPU_REQUEST/request-count"),
+        (vec![("count", "")], "INVALID_GPU_REQUEST/request-count"),
+        (vec![("count", "4294967296")], "INVALID_GPU_REQUEST/request-count"),
+        (vec![("ids", "")], "INVALID_GPU_REQUEST/request-ids"),
+        (vec![("ids", "nvidia0,")], "INVALID_GPU_REQUEST/request-ids"),
+        (vec![("ids", "nvidia0,NVIDIA0")], "INVALID_GPU_REQUEST/request-ids"),
+        (vec![("ids", "a b")], "INVALID_GPU_REQUEST/request-ids"),
+        (vec![("ids", "nvidia0"), ("count", "2")], "INVALID_GPU_REQUEST/request-count-ids"),
+        (vec![("kind", "a100")], "INVALID_GPU_REQUEST/request-shape"),
+        (vec![("count", "1"), ("capabilities", "compute,nonsense")], "INVALID_GPU_REQUEST/request-capabilities"),
+        (vec![("count", "1"), ("strict", "true")], "STRICT_GPU_CONFLICT/strict-gpu"),
+        (vec![("count", "1"), ("strict", "maybe")], "INVALID_GPU_REQUEST/request-shape"),
+        (vec![("count", "1"), ("strict", "false")], "1 []"),
+        (vec![("count", "1"), ("sharing", "owner")], "POLICY/request-not-offered"),
+        (vec![("contract", "zz")], "INVALID_GPU_REQUEST/request-token"),
+        (vec![("contract", token), ("count", "1")], "INVALID_GPU_REQUEST/request-shape"),
+    ] {
+        assert_eq!(outcome(words(&given).ask(Source::Environment)), expected, "{given:?}");
+    }
+}
+
+#[test]
+fn documents_of_a_control_plane() {
+    for (json, expected) in [
+        (r#"{"name":"gpu-demo","image":"prod","gpu_count":1,"gpu_ids":["nvidia0"],"command":["/bin/sh","-lc","nvidia-smi"]}"#, "1 [nvidia0]"),
+        (r#"{"gpu_count":2}"#, "2 []"),
+        (r#"{"gpu_count":0}"#, "nothing"),
+        (r#"{"gpu_count":0,"gpu_ids":[]}"#, "nothing"),
+        (r#"{"gpu_count":0,"strict":true}"#, "nothing"),
+        (r#"{"name":"x"}"#, "nothing"),
+        (r#"{"gpu_ids":["nvidia0"]}"#, "INVALID_GPU_REQUEST/request-count-ids"),
+        (r#"{"gpu_count":2,"gpu_ids":["nvidia0"]}"#, "INVALID_GPU_REQUEST/request-count-ids"),
+        (r#"{"gpu_count":2,"gpu_ids":["nvidia0","nvidia0"]}"#, "INVALID_GPU_REQUEST/request-ids"),
+        (r#"{"gpu_count":1,"gpu_ids":[""]}"#, "INVALID_GPU_REQUEST/request-ids"),
+        (r#"{"gpu_count":1,"gpu_ids":[0]}"#, "INVALID_GPU_REQUEST/request-ids"),
+        (r#"{"gpu_count":1,"gpu_ids":"nvidia0"}"#, "INVALID_GPU_REQUEST/request-ids"),
+        (r#"{"gpu_count":-1}"#, "INVALID_GPU_REQUEST/request-count"),
+        (r#"{"gpu_count":"1"}"#, "INVALID_GPU_REQUEST/request-count"),
+        (r#"{"gpu_count":1.0}"#, "INVALID_GPU_REQUEST/request-count"),
+        (r#"{"gpu_count":1,"gpus":1}"#, "INVALID_GPU_REQUEST/request-unknown-key"),
+        (r#"{"gpu_count":1,"GPU_ids":["nvidia0"]}"#, "INVALID_GPU_REQUEST/request-unknown-key"),
+        (r#"{"gpu_count":1,"gpu_count":2}"#, "INVALID_GPU_REQUEST/json-duplicate-key"),
+        (r#"{"gpu_count":1,"strict":true}"#, "STRICT_GPU_CONFLICT/strict-gpu"),
+        (r#"{"gpu_count":1,"strict":"true"}"#, "INVALID_GPU_REQUEST/request-shape"),
+        (r#"[]"#, "INVALID_GPU_REQUEST/request-shape"),
+        (r#"{"gpu_count":1"#, "INVALID_GPU_REQUEST/json-syntax"),
+    ] {
+        assert_eq!(outcome(from_json(json.as_bytes())), expected, "{json}");
+    }
+}

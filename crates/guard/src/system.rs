@@ -1,0 +1,69 @@
+//! What the guard must know about the machine, as one trait, so that tests run the real decision on made-up nodes.
+
+/// Character majors of this node by name, as `/proc/devices` lists them (a name may hold several).
+pub type Majors = Vec<(String, u32)>;
+
+/// What lies behind a mount source, after following links as the low-level runtime would.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Object {
+    /// A character device.
+    Char {
+        /// Device major (`st_rdev`).
+        major: u32,
+        /// Device minor.
+        minor: u32,
+    },
+    /// A block device: its numbers are another space, no GPU is among them.
+    Block,
+    /// A folder.
+    Dir(Dir),
+    /// A regular file, socket, pipe.
+    Other {
+        /// Path with all links resolved.
+        real: String,
+    },
+    /// Nothing is there.
+    Missing,
+    /// It cannot be told what is there (loop, no permission, a magic link of procfs, no answer in time), and why.
+    Unjudgeable(String),
+}
+
+/// A folder that is a mount source.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Dir {
+    /// Path with all links resolved.
+    pub real: String,
+    /// It is `/` of the machine.
+    pub is_root: bool,
+    /// It lies on the file system that `/dev` is (devtmpfs has one instance, wherever it is mounted).
+    pub on_dev: bool,
+    /// It is the top of that file system.
+    pub is_dev: bool,
+    /// It is the node's dev root or driver root (configured), or lies inside the dev root.
+    pub in_driver_root: bool,
+}
+
+/// The system as the guard sees it. Implemented by `crates/node`; every method is called only when it can change the verdict.
+pub trait System {
+    /// What lies behind an absolute path.
+    fn look(&self, path: &str) -> Object;
+    /// Character majors of the node.
+    ///
+    /// # Errors
+    /// What was attempted, and the cause.
+    fn majors(&self) -> Result<Majors, String>;
+    /// PCI vendor id behind a DRM node (character major 226), when it can be told.
+    fn drm_vendor(&self, minor: u32) -> Option<u32>;
+    /// Device nodes (major, minor) anywhere inside a folder of the host's own `/dev` or of the dev root; bounded.
+    ///
+    /// # Errors
+    /// What was attempted, and the cause.
+    fn nodes_inside(&self, real: &str) -> Result<Vec<(u32, u32)>, String>;
+    /// Whether a file system that is the host's `/dev`, or holds the dev root, is mounted at or below this folder.
+    ///
+    /// # Errors
+    /// What was attempted, and the cause.
+    fn tree_has_dev(&self, real: &str) -> Result<bool, String>;
+    /// Whether this process is in the machine's first user namespace: elsewhere no device filter can be attached.
+    fn initial_user_namespace(&self) -> bool;
+}

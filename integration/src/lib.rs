@@ -1,0 +1,31 @@
+//! Fixtures and engine harness: what every integration test and the demo stand on.
+//!
+//! Depends on none of the product's crates: the binaries under test are given by path, so that what
+//! is tested is what is installed. Nothing here touches the machine's own `/dev`, its engines or
+//! `/etc`; everything lives in a [`Scratch`] folder and goes with it.
+
+mod binaries;
+mod bundle;
+mod docker;
+mod driver_files;
+mod error;
+mod host;
+pub mod probe;
+mod process;
+mod quilt;
+mod rootfs;
+mod runc;
+mod scratch;
+mod sys;
+
+pub use binaries::Binaries;
+pub use bundle::{Bundle, Spec};
+pub use docker::{Docker, DockerOptions};
+pub use driver_files::{DriverFiles, Kind};
+pub use error::{Error, Result};
+pub use host::{Builder, FakeGpu, FakeHost, Layout};
+pub use process::{Ran, run};
+pub use quilt::{Quilt, QuiltOptions};
+pub use rootfs::Rootfs;
+pub use runc::{Runc, runc_without_sys_resource};
+pub use scratch::Scratch;

@@ -1,0 +1,68 @@
+//! The few raw calls of the harness: device nodes and the dynamic loader.
+//!
+//! The only module with `unsafe`. It decides nothing and keeps no state.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+/// Makes a device node (`b` or `c`), with exactly this mode whatever the umask is.
+pub(crate) fn make_node(path: &Path, kind: char, number: (u64, u64), mode: u32) -> io::Result<()> {
+    let flag = if kind == 'b' {
+        SFlag::S_IFBLK
+    } else {
+        SFlag::S_IFCHR
+    };
+    mknod(path, flag, Mode::empty(), makedev(number.0, number.1))?;
+    std::fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// The head of glibc's `struct link_map` (link.h), which is part of its ABI.
+#[repr(C)]
+struct LinkMap {
+    load_address: usize,
+    name: *const c_char,
+}
+
+const RTLD_DI_LINKMAP: c_int = 2;
+
+unsafe extern "C" {
+    fn dlinfo(handle: *mut c_void, request: c_int, out: *mut c_void) -> c_int;
+}
+
+/// Loads a shared library as a program would and says which file the loader took; on failure the
+/// loader's own words. The library stays loaded.
+pub(crate) fn load_library(name: &str) -> Result<PathBuf, String> {
+    let c_name = CString::new(name).map_err(|e| e.to_string())?;
+    // SAFETY: a NUL-ended name; the library's constructors run, which is what the probe asks for.
+    let handle = unsafe { libc::dlopen(c_name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if handle.is_null() {
+        return Err(loader_error());
+    }
+    let mut map: *const LinkMap = std::ptr::null();
+    // SAFETY: a live handle, and for this request `out` points to a `struct link_map *`.
+    let status = unsafe { dlinfo(handle, RTLD_DI_LINKMAP, (&raw mut map).cast()) };
+    if status != 0 || map.is_null() {
+        return Err(loader_error());
+    }
+    // SAFETY: the handle is never closed, so the map and its NUL-ended name live on.
+    let path = unsafe { CStr::from_ptr((*map).name) };
+    Ok(PathBuf::from(path.to_string_lossy().into_owned()))
+}
+
+fn loader_error() -> String {
+    // SAFETY: dlerror returns null or a NUL-ended string valid until this thread's next dl call.
+    let message = unsafe { libc::dlerror() };
+    if message.is_null() {
+        return "the loader gives no reason".into();
+    }
+    // SAFETY: not null, see above; copied at once.
+    unsafe { CStr::from_ptr(message) }
+        .to_string_lossy()
+        .into_owned()
+}
