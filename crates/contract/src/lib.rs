@@ -11,6 +11,7 @@ pub mod key;
 mod names;
 pub mod refusal;
 pub mod request;
+pub mod rule;
 
 pub use document::{Contract, Granted, SCHEMA};
 pub use refusal::{Code, Note, Refusal};

@@ -228,14 +228,19 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<()>> Source<R> {
         let each = ProgramHeader::validate_entsize(header.class, header.e_phentsize.into())
             .map_err(|_| ElfError::Malformed(PART))?;
         let bytes = self.read(PART, header.e_phoff, each * usize::from(header.e_phnum))?;
-        Ok(SegmentTable::new(LittleEndian, header.class, &bytes).iter().collect())
+        Ok(SegmentTable::new(LittleEndian, header.class, &bytes)
+            .iter()
+            .collect())
     }
 
     fn interpreter(&mut self, segments: &[ProgramHeader]) -> Result<Option<String>, ElfError> {
         let Some(segment) = find(segments, abi::PT_INTERP) else {
             return Ok(None);
         };
-        let strings = Strings { offset: segment.p_offset, bytes: segment.p_filesz };
+        let strings = Strings {
+            offset: segment.p_offset,
+            bytes: segment.p_filesz,
+        };
         self.string(Some(strings), 0).map(Some)
     }
 
@@ -279,7 +284,10 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<()>> Source<R> {
         let left = strings.bytes.checked_sub(at).ok_or_else(malformed)?;
         let offset = strings.offset.checked_add(at).ok_or_else(malformed)?;
         let mut bytes = self.read(PART, offset, left.min(MAX_STRING_BYTES) as usize)?;
-        let end = bytes.iter().position(|&byte| byte == 0).ok_or_else(malformed)?;
+        let end = bytes
+            .iter()
+            .position(|&byte| byte == 0)
+            .ok_or_else(malformed)?;
         bytes.truncate(end);
         String::from_utf8(bytes).map_err(|_| malformed())
     }

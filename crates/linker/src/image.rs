@@ -1,0 +1,187 @@
+//! What kind of image this is, told by its loader: which one it has, and which folders that one
+//! searches without being told.
+//!
+//! Nothing of the image is executed, and no file of its configuration is followed: the folders are
+//! strings inside the loader itself. A hostile image can only mislead itself.
+
+use crate::elf::{EM_386, EM_AARCH64, EM_X86_64};
+
+/// How many bytes of a loader are worth reading; real ones have between 0.2 and 1 MiB.
+pub const MAX_LOADER_BYTES: usize = 4 << 20;
+
+const MUSL_PREFIX: &str = "/lib/ld-musl-";
+const MAX_FOLDERS: usize = 16;
+const MAX_FOLDER_BYTES: usize = 255;
+/// How far the quick search looks at once; a multiple of every vector register.
+const STRIDE: usize = 64;
+
+/// How the image's programs find their libraries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Image {
+    /// glibc's loader, with the folders it searches by default, in its order.
+    Glibc {
+        /// Those of the node's own ABI. Empty when the loader does not name any.
+        folders: Vec<String>,
+        /// Those of the image's 32-bit loader. Empty when it has none, or nobody asked.
+        folders32: Vec<String>,
+    },
+    /// musl's loader, which reads neither `ld.so.cache` nor glibc's folders.
+    Musl,
+    /// None that is known: static programs, or a store such as Nix's.
+    NoLoader,
+}
+
+impl Image {
+    /// Looks for the loader of `machine` (an ELF `e_machine`), and with `compat32` for that of its
+    /// 32-bit programs. `read` gives a regular file's first bytes, at most [`MAX_LOADER_BYTES`], by
+    /// its path inside the image; `None` when there is none.
+    pub fn identify(
+        machine: u16,
+        compat32: bool,
+        mut read: impl FnMut(&str) -> Option<Vec<u8>>,
+    ) -> Self {
+        let mut glibc = false;
+        let mut folders = Vec::new();
+        for path in loader_candidates(machine) {
+            let Some(loader) = read(path) else { continue };
+            // glibc first: an image that has both runs its own programs with glibc, unless the
+            // glibc loader is only a stand-in on a musl image, which names no folder.
+            if path.starts_with(MUSL_PREFIX) {
+                return Self::Musl;
+            }
+            glibc = true;
+            folders = default_folders(&loader);
+            if !folders.is_empty() {
+                break;
+            }
+        }
+        if !glibc {
+            return Self::NoLoader;
+        }
+        let narrow: &[&str] = match machine {
+            EM_X86_64 if compat32 => loader_candidates(EM_386),
+            _ => &[],
+        };
+        let folders32 = (narrow.iter())
+            .filter(|path| !path.starts_with(MUSL_PREFIX))
+            .filter_map(|path| Some(default_folders(&read(path)?)))
+            .find(|folders| !folders.is_empty())
+            .unwrap_or_default();
+        Self::Glibc { folders, folders32 }
+    }
+}
+
+/// Where an image for `machine` (an ELF `e_machine`) may have its loader, in the order to try:
+/// the path that the ABI puts into every program, distributions' other places, then musl's.
+pub fn loader_candidates(machine: u16) -> &'static [&'static str] {
+    match machine {
+        EM_X86_64 => &[
+            "/lib64/ld-linux-x86-64.so.2",
+            "/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
+            "/lib/ld-linux-x86-64.so.2",
+            "/lib/ld-musl-x86_64.so.1",
+        ],
+        EM_AARCH64 => &[
+            "/lib/ld-linux-aarch64.so.1",
+            "/lib/aarch64-linux-gnu/ld-linux-aarch64.so.1",
+            "/lib64/ld-linux-aarch64.so.1",
+            "/lib/ld-musl-aarch64.so.1",
+        ],
+        EM_386 => &[
+            "/lib/ld-linux.so.2",
+            "/lib/i386-linux-gnu/ld-linux.so.2",
+            "/lib32/ld-linux.so.2",
+            "/lib/ld-musl-i386.so.1",
+        ],
+        _ => &[],
+    }
+}
+
+/// The folders that a glibc loader searches by default, from its bytes.
+///
+/// glibc compiles them in as one array of NUL-terminated strings, each ending in a slash
+/// (`system_dirs` in `elf/dl-load.c`): the longest row of such strings is that array. Only
+/// normalised absolute paths below the places where distributions keep libraries are accepted.
+pub fn default_folders(loader: &[u8]) -> Vec<String> {
+    let loader = loader.get(..MAX_LOADER_BYTES).unwrap_or(loader);
+    let (mut best, mut row) = (Vec::new(), Vec::new());
+    let mut row_ends = 0;
+    for end in folder_ends(loader) {
+        let text = text_before(loader, end);
+        let Some(folder) = normalised(text) else {
+            continue;
+        };
+        if end - text.len() != row_ends {
+            row = Vec::new();
+        }
+        row_ends = end + 1;
+        if row.len() < MAX_FOLDERS {
+            row.push(folder);
+        }
+        if row.len() > best.len() {
+            best.clone_from(&row);
+        }
+    }
+    let mut folders: Vec<String> = Vec::with_capacity(best.len());
+    for folder in best {
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    folders
+}
+
+/// Where each NUL after a slash stands. Every create of a container with a GPU searches a whole
+/// loader, so strides without one are passed over in a form that compiles to vector code.
+fn folder_ends(loader: &[u8]) -> impl Iterator<Item = usize> {
+    let next = loader.get(1..).unwrap_or_default();
+    let ends = |(byte, next): (&u8, &u8)| (*byte == b'/') & (*next == 0);
+    loader
+        .chunks(STRIDE)
+        .zip(next.chunks(STRIDE))
+        .enumerate()
+        .filter(move |(_, (bytes, next))| {
+            bytes
+                .iter()
+                .zip(*next)
+                .fold(false, |found, pair| found | ends(pair))
+        })
+        .flat_map(move |(stride, (bytes, next))| {
+            let pairs = bytes.iter().zip(next).enumerate();
+            pairs
+                .filter(move |(_, pair)| ends(*pair))
+                .map(move |(at, _)| stride * STRIDE + at + 1)
+        })
+}
+
+/// The path that ends at `end`. What stands before the array is data of any kind: the path begins
+/// at the first slash after a byte that no path has.
+fn text_before(loader: &[u8], end: usize) -> &[u8] {
+    let start = end.saturating_sub(MAX_FOLDER_BYTES);
+    let window = loader.get(start..end).unwrap_or_default();
+    let ours = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._+-".contains(byte);
+    let from = window
+        .iter()
+        .rposition(|byte| !ours(byte))
+        .map_or(0, |at| at + 1);
+    let text = window.get(from..).unwrap_or_default();
+    let slash = text.iter().position(|byte| *byte == b'/').unwrap_or(0);
+    text.get(slash..).unwrap_or_default()
+}
+
+/// The path without repeated slashes, if it is one of a library folder.
+fn normalised(text: &[u8]) -> Option<String> {
+    let text = str::from_utf8(text).ok()?;
+    let parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty()).collect();
+    let plain = text.starts_with('/') && !parts.iter().any(|part| matches!(*part, "." | ".."));
+    let libraries = match parts.as_slice() {
+        ["usr", "local", folder, ..] | ["usr", folder, ..] | [folder, ..]
+            if folder.starts_with("lib") =>
+        {
+            true
+        }
+        ["nix" | "gnu", "store", _, ..] => true,
+        _ => false,
+    };
+    (plain && libraries).then(|| format!("/{}", parts.join("/")))
+}
