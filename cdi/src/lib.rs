@@ -1,1 +1,12 @@
-//! Not written yet.
+//! Edits on an OCI spec document: what a contract changes in `config.json`, as bytes and as RFC 6902 operations.
+//!
+//! Bytes and edits in, bytes out: nothing here touches the system, and nothing here judges. What was not edited stays
+//! byte for byte; a spec type that would lose unknown fields is never read into or written from.
+
+mod change;
+mod edits;
+mod entry;
+mod plan;
+
+pub use edits::{EditError, Edits, Hook, Mount, Op, Stage};
+pub use plan::{apply, patch};

@@ -25,7 +25,11 @@ const LIBRARIES: [(&str, Option<&str>, &str); 16] = [
     ("libnvidia-encode", Some("1"), "NvEncodeAPICreateInstance"),
     ("libnvcuvid", Some("1"), "cuvidGetDecoderCaps"),
     ("libnvidia-fbc", Some("1"), "NvFBCCreateInstance"),
-    ("libnvidia-opticalflow", Some("1"), "NvOFAPICreateInstanceCuda"),
+    (
+        "libnvidia-opticalflow",
+        Some("1"),
+        "NvOFAPICreateInstanceCuda",
+    ),
     ("libGLX_nvidia", Some("0"), "glxInit"),
     ("libEGL_nvidia", Some("0"), "eglInit"),
     ("libnvidia-glcore", None, "glcoreInit"),
@@ -133,7 +137,11 @@ impl DriverFiles {
     pub fn install_programs(&self, folder: &Path) -> Result<()> {
         let stand_ins = Self::stand_in(&self.version)?;
         for program in PROGRAMS {
-            copy_first(&[&self.dir, &stand_ins.dir], &format!("bin/{program}"), folder)?;
+            copy_first(
+                &[&self.dir, &stand_ins.dir],
+                &format!("bin/{program}"),
+                folder,
+            )?;
         }
         Ok(())
     }
@@ -161,12 +169,16 @@ fn cache() -> PathBuf {
 }
 
 fn copy_first(sources: &[&Path], name: &str, folder: &Path) -> Result<()> {
-    let found = sources.iter().map(|dir| dir.join(name)).find(|p| p.is_file());
+    let found = sources
+        .iter()
+        .map(|dir| dir.join(name))
+        .find(|p| p.is_file());
     let Some((source, leaf)) = found.as_ref().and_then(|s| Some((s, s.file_name()?))) else {
         return Err(Error::new(format!("no driver file {name} in {sources:?}")));
     };
     let target = folder.join(leaf);
-    fs::copy(source, &target).cannot(|| format!("copy {} to {}", source.display(), target.display()))?;
+    fs::copy(source, &target)
+        .cannot(|| format!("copy {} to {}", source.display(), target.display()))?;
     Ok(())
 }
 
@@ -189,7 +201,12 @@ fn make_stand_ins(dir: &Path, version: &str) -> Result<()> {
     for (base, suffix, entry) in LIBRARIES {
         let soname = format!("{base}.so.{}", suffix.unwrap_or(version));
         let out = draft.path().join(format!("lib/{base}.so.{version}"));
-        let flags = ["-shared", "-fPIC", "-nostdlib", &format!("-Wl,-soname,{soname}")];
+        let flags = [
+            "-shared",
+            "-fPIC",
+            "-nostdlib",
+            &format!("-Wl,-soname,{soname}"),
+        ];
         let source = format!("int {entry}(void) {{ return 100; }}\n");
         compilers.push((compile(&flags, &source, &out)?, out));
     }
@@ -200,7 +217,10 @@ fn make_stand_ins(dir: &Path, version: &str) -> Result<()> {
     for (mut compiler, out) in compilers {
         let status = compiler.wait().cannot(|| "wait for cc".into())?;
         if !status.success() {
-            return Err(Error::new(format!("cannot make {}: cc: {status}", out.display())));
+            return Err(Error::new(format!(
+                "cannot make {}: cc: {status}",
+                out.display()
+            )));
         }
     }
     use std::os::unix::fs::PermissionsExt;

@@ -70,8 +70,8 @@ impl Rootfs {
     pub fn lib64_like(path: impl Into<PathBuf>, probe: &Path) -> Result<Self> {
         let root = Self { path: path.into() };
         root.skeleton("lib64-like")?;
-        root.write("etc/ld.so.conf", b"include /etc/ld.so.conf.d/*.conf\n")?;
-        root.folder("etc/ld.so.conf.d")?;
+        // The machine's ldconfig does not search there unasked, this family's would.
+        root.write("etc/ld.so.conf", b"/usr/lib64\n")?;
         root.copy_program(probe, LIB64_FOLDER)?;
         root.copy(Path::new(LOADER), "usr/lib64/ld-linux-x86-64.so.2")?;
         let loader = root.path.join("usr/lib64/ld-linux-x86-64.so.2");
@@ -105,7 +105,17 @@ impl Rootfs {
     /// # Errors
     /// tar fails.
     pub fn tar(&self, archive: &Path) -> Result<()> {
-        tool("tar", ["--numeric-owner", "-C", text(&self.path)?, "-cf", text(archive)?, "."])?;
+        tool(
+            "tar",
+            [
+                "--numeric-owner",
+                "-C",
+                text(&self.path)?,
+                "-cf",
+                text(archive)?,
+                ".",
+            ],
+        )?;
         Ok(())
     }
 
@@ -123,18 +133,48 @@ impl Rootfs {
 
     /// Folders, links of a merged /usr, users, and busybox under all its names.
     fn skeleton(&self, id: &str) -> Result<()> {
-        for folder in ["dev", "etc", "proc", "root", "run", "sys", "tmp", "var", "usr/bin", "usr/lib", "usr/lib64"] {
+        for folder in [
+            "dev",
+            "etc",
+            "proc",
+            "root",
+            "run",
+            "sys",
+            "tmp",
+            "var",
+            "usr/bin",
+            "usr/lib",
+            "usr/lib64",
+        ] {
             self.folder(folder)?;
         }
-        for (link, target) in [("bin", "usr/bin"), ("sbin", "usr/bin"), ("lib", "usr/lib"), ("lib64", "usr/lib64")] {
+        for (link, target) in [
+            ("bin", "usr/bin"),
+            ("sbin", "usr/bin"),
+            ("lib", "usr/lib"),
+            ("lib64", "usr/lib64"),
+        ] {
             self.link(link, target)?;
         }
-        self.write("etc/os-release", format!("ID={id}\nNAME=\"{id} test root\"\n").as_bytes())?;
-        self.write("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n")?;
+        self.write(
+            "etc/os-release",
+            format!("ID={id}\nNAME=\"{id} test root\"\n").as_bytes(),
+        )?;
+        self.write(
+            "etc/passwd",
+            b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n",
+        )?;
         self.write("etc/group", b"root:x:0:\nvideo:x:44:\nnogroup:x:65534:\n")?;
         self.copy(Path::new(BUSYBOX), "usr/bin/busybox")
-            .map_err(|e| Error::new(format!("{e}; `integration/setup.sh runtime` installs busybox-static")))?;
-        for applet in tool(BUSYBOX, ["--list"])?.lines().filter(|a| *a != "busybox") {
+            .map_err(|e| {
+                Error::new(format!(
+                    "{e}; `integration/setup.sh runtime` installs busybox-static"
+                ))
+            })?;
+        for applet in tool(BUSYBOX, ["--list"])?
+            .lines()
+            .filter(|a| *a != "busybox")
+        {
             self.link(&format!("usr/bin/{applet}"), "busybox")?;
         }
         Ok(())
@@ -190,13 +230,18 @@ fn search_lib64(loader: &mut [u8]) -> Result<()> {
     const NEW: &[u8; 22] = b"/lib64////////////////";
     let mut found = 0;
     for at in 0..loader.len() {
-        if let Some(place) = loader.get_mut(at..at + OLD.len()).filter(|p| **p == OLD[..]) {
+        if let Some(place) = loader
+            .get_mut(at..at + OLD.len())
+            .filter(|p| **p == OLD[..])
+        {
             place.copy_from_slice(NEW);
             found += 1;
         }
     }
     if found == 0 {
-        return Err(Error::new(format!("{LOADER} does not name Debian's library folders")));
+        return Err(Error::new(format!(
+            "{LOADER} does not name Debian's library folders"
+        )));
     }
     Ok(())
 }

@@ -109,7 +109,10 @@ fn unmount_below(folder: &Path) {
         return;
     };
     let points = table.lines().filter_map(|line| line.split(' ').nth(4));
-    let below: Vec<&Path> = points.map(Path::new).filter(|p| p.starts_with(folder)).collect();
+    let below: Vec<&Path> = points
+        .map(Path::new)
+        .filter(|p| p.starts_with(folder))
+        .collect();
     for point in below.iter().rev() {
         let _ = umount2(*point, MntFlags::MNT_DETACH);
     }

@@ -1,1 +1,75 @@
-//! Not written yet.
+//! Who has which GPU: allocation, its record on disk, and the audit log.
+//!
+//! | module | question | touches |
+//! | --- | --- | --- |
+//! | [`mod@allocate`] | which GPUs answer this request | nothing |
+//! | [`mod@draft`] | what does a container with these GPUs get | nothing |
+//! | `lease` | what stands in a lease, and does its holder still live | the machine, through [`Liveness`] |
+//! | `store` | grant, release, reclaim | the state folder |
+//! | `reservation` | GPUs for a container that does not exist yet | the state folder |
+//! | `documents` | contracts, original specs, who had what before | the state folder |
+//! | [`audit`] | what was decided, in a chain of digests | the log folder |
+//!
+//! Nothing here writes anywhere else, and nothing waits for capacity while it holds a lock.
+//!
+//! The state folder, all of it root's alone:
+//!
+//! | path | content |
+//! | --- | --- |
+//! | `lock` | held (`flock`) by whoever changes anything below |
+//! | `lock.new` | a file being written; a crash leaves at most this one, and the next write takes it over |
+//! | `leases/<pci>@<key>` | this holder has this GPU |
+//! | `leases/<pci>@r-<token>` | this GPU waits for whoever brings the token |
+//! | `reservations/<token>.json` | what the token stands for |
+//! | `contracts/<key>.json` | what the container gets |
+//! | `originals/<key>` | the spec before our edits, and what we made of it |
+//! | `history` | which GPUs a key had last, newest at the end |
+//!
+//! A lease is written first and removed last, so whatever else a crash leaves behind is found through it.
+
+pub mod allocate;
+pub mod audit;
+mod documents;
+pub mod draft;
+mod files;
+mod lease;
+mod liveness;
+mod reservation;
+mod store;
+
+pub use allocate::allocate;
+pub use documents::Original;
+pub use draft::draft;
+pub use lease::{HeldBy, Lease};
+pub use liveness::{Liveness, Machine};
+pub use reservation::Reserved;
+pub use store::{Holder, LeaseStatus, Ledger, Reclaimed, named_key};
+
+use contract::Refusal;
+
+/// Something about the ledger's own files that was attempted and failed: what, where, why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerError(String);
+
+impl LedgerError {
+    fn new(attempt: &str, path: &std::path::Path, cause: &dyn std::fmt::Display) -> Self {
+        Self(format!("cannot {attempt} {}: {cause}", path.display()))
+    }
+}
+
+impl std::fmt::Display for LedgerError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for LedgerError {}
+
+impl From<LedgerError> for Refusal {
+    fn from(error: LedgerError) -> Self {
+        Self::internal("ledger", &error)
+    }
+}
+
+#[cfg(test)]
+mod testing;

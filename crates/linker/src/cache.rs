@@ -169,3 +169,6 @@ fn string_at(cache: &[u8], offset: u32) -> Option<&str> {
     let window = from.get(..MAX_STRING_BYTES).unwrap_or(from);
     CStr::from_bytes_until_nul(window).ok()?.to_str().ok()
 }
+
+#[cfg(test)]
+mod tests;

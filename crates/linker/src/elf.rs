@@ -87,7 +87,7 @@ impl fmt::Display for ElfError {
             Self::NotElf => f.write_str("not an ELF file"),
             Self::Unsupported => f.write_str("not a little-endian 32-bit or 64-bit ELF file"),
             Self::Malformed(part) => write!(f, "malformed ELF {part}"),
-            Self::TooLarge(part) => write!(f, "ELF {part} is too large"),
+            Self::TooLarge(part) => write!(f, "ELF {part} too large"),
             Self::Read(part, cause) => write!(f, "read ELF {part}: {cause}"),
         }
     }
@@ -296,3 +296,6 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<()>> Source<R> {
 fn find(segments: &[ProgramHeader], kind: u32) -> Option<&ProgramHeader> {
     segments.iter().find(|segment| segment.p_type == kind)
 }
+
+#[cfg(test)]
+mod tests;

@@ -132,4 +132,47 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn libraries() {
+        let table: [(&str, &[&str]); 20] = [
+            ("libcuda.so.1", &[COMPUTE]),
+            ("libcuda.so", &[COMPUTE]),
+            ("libcuda.so.550.54.15", &[COMPUTE]),
+            ("libnvidia-ml.so.1", &[UTILITY]),
+            ("libnvidia-nscq.so.2.0", &[UTILITY]),
+            ("libnvidia-nvvm.so.4", &[COMPUTE]),
+            ("libnvidia-pkcs11-openssl3.so.550.54.15", &[COMPUTE]),
+            ("libnvidia-opticalflow.so.1", &[VIDEO]),
+            ("libvdpau_nvidia.so.550.54.15", &[VIDEO]),
+            ("libnvidia-glsi.so.550.54.15", DRAWING),
+            ("libGLX_nvidia.so.0", DRAWING),
+            ("libnvidia-gpucomp.so.550.54.15", SHARED),
+            ("libnvidia-ngx.so.1", &[NGX]),
+            ("libnvidia-somethingnew.so.999.1", EVERY),
+            ("libnvidia-container.so.1", &[]),
+            ("libcudart.so.12", &[]),
+            ("libcuda.solid", &[]),
+            ("libcuda", &[]),
+            ("libc.so.6", &[]),
+            ("", &[]),
+        ];
+        for (name, capabilities) in table {
+            assert_eq!(library_capabilities(name), capabilities, "{name}");
+        }
+    }
+
+    #[test]
+    fn binaries() {
+        let table: [(&str, &[&str]); 5] = [
+            ("nvidia-smi", &[UTILITY]),
+            ("nvidia-cuda-mps-server", &[COMPUTE]),
+            ("nvidia-xconfig", &[DISPLAY]),
+            ("nvidia-modprobe", &[]),
+            ("", &[]),
+        ];
+        for (name, capabilities) in table {
+            assert_eq!(binary_capabilities(name), capabilities, "{name}");
+        }
+    }
 }

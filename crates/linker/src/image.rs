@@ -7,7 +7,7 @@
 use crate::elf::{EM_386, EM_AARCH64, EM_X86_64};
 
 /// How many bytes of a loader are worth reading; real ones have between 0.2 and 1 MiB.
-pub const MAX_LOADER_BYTES: usize = 4 << 20;
+pub const MAX_LOADER_BYTES: usize = 2 << 20;
 
 const MUSL_PREFIX: &str = "/lib/ld-musl-";
 const MAX_FOLDERS: usize = 16;
@@ -136,21 +136,16 @@ pub fn default_folders(loader: &[u8]) -> Vec<String> {
 fn folder_ends(loader: &[u8]) -> impl Iterator<Item = usize> {
     let next = loader.get(1..).unwrap_or_default();
     let ends = |(byte, next): (&u8, &u8)| (*byte == b'/') & (*next == 0);
-    loader
-        .chunks(STRIDE)
-        .zip(next.chunks(STRIDE))
-        .enumerate()
+    let strides = loader.chunks(STRIDE).zip(next.chunks(STRIDE)).enumerate();
+    strides
         .filter(move |(_, (bytes, next))| {
-            bytes
-                .iter()
-                .zip(*next)
-                .fold(false, |found, pair| found | ends(pair))
+            let pairs = bytes.iter().zip(*next);
+            pairs.fold(false, |found, pair| found | ends(pair))
         })
         .flat_map(move |(stride, (bytes, next))| {
             let pairs = bytes.iter().zip(next).enumerate();
-            pairs
-                .filter(move |(_, pair)| ends(*pair))
-                .map(move |(at, _)| stride * STRIDE + at + 1)
+            let found = pairs.filter(move |(_, pair)| ends(*pair));
+            found.map(move |(at, _)| stride * STRIDE + at + 1)
         })
 }
 
@@ -169,11 +164,11 @@ fn text_before(loader: &[u8], end: usize) -> &[u8] {
     text.get(slash..).unwrap_or_default()
 }
 
-/// The path without repeated slashes, if it is one of a library folder.
+/// The path that begins with a slash, without repeated ones, if it is that of a library folder.
 fn normalised(text: &[u8]) -> Option<String> {
     let text = str::from_utf8(text).ok()?;
     let parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty()).collect();
-    let plain = text.starts_with('/') && !parts.iter().any(|part| matches!(*part, "." | ".."));
+    let plain = !parts.iter().any(|part| matches!(*part, "." | ".."));
     let libraries = match parts.as_slice() {
         ["usr", "local", folder, ..] | ["usr", folder, ..] | [folder, ..]
             if folder.starts_with("lib") =>
@@ -185,3 +180,6 @@ fn normalised(text: &[u8]) -> Option<String> {
     };
     (plain && libraries).then(|| format!("/{}", parts.join("/")))
 }
+
+#[cfg(test)]
+mod tests;

@@ -76,20 +76,21 @@ pub fn plan<'a>(
     libraries: &[Library<'a>],
     exists: impl Fn(&str) -> bool,
 ) -> View<'a> {
+    let mut notes = Vec::new();
+    let folder = folder(image, &exists, &mut notes);
+    let folder32 = folder32(image, &folder, &exists);
     let mut view = View {
-        folder: String::new(),
+        folder: folder.clone(),
         binds: Vec::new(),
-        notes: Vec::new(),
+        notes,
     };
-    view.folder = folder(image, &exists, &mut view.notes);
-    let folder32 = folder32(image, &view.folder, &exists);
     let mut placed = Vec::with_capacity(libraries.len());
     for library in libraries {
-        let folder = match library.class {
-            Class::Elf64 => Some(view.folder.clone()),
-            Class::Elf32 => folder32.clone(),
+        let own = match library.class {
+            Class::Elf64 => Some(folder.as_str()),
+            Class::Elf32 => folder32.as_deref(),
         };
-        let Some(folder) = folder else {
+        let Some(folder) = own else {
             view.note(
                 "library-32bit",
                 format!(
@@ -102,14 +103,14 @@ pub fn plan<'a>(
         let Some(name) = view.name(library) else {
             continue;
         };
-        if view.bind(library, &folder, name) {
+        if view.bind(library, folder, name) {
             placed.push((library, folder, name));
         }
     }
     // After all SONAMEs, so that no plain name takes a place that some library is named for.
     for (library, folder, name) in placed {
         if let Some(plain) = plain_name(name) {
-            view.bind(library, &folder, plain);
+            view.bind(library, folder, plain);
         }
     }
     view
@@ -213,3 +214,6 @@ fn choose<'f>(
 fn is_file_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && name.len() <= MAX_NAME_BYTES && !name.contains(['/', '\0'])
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,30 @@
-//! Not written yet.
+//! Live facts of this machine, and safe opens: what the kernel tells in `/proc`, `/sys` and `/dev`, files that only root
+//! could have written, a container's root seen from outside. No NVML, no decisions: those are the guard's and the ledger's.
+
+mod boot;
+pub mod cgroup;
+mod devices;
+pub mod driver;
+mod error;
+mod file;
+mod in_root;
+mod landmarks;
+mod look;
+pub mod mountinfo;
+mod node;
+pub mod pci;
+pub mod process;
+mod sys;
+mod trust;
+mod write;
+
+pub use boot::{boot_id, now};
+pub use devices::{check_node, is_gpu_name, majors};
+pub use driver::facts;
+pub use error::NodeError;
+pub use file::file_id;
+pub use in_root::InRoot;
+pub use node::Node;
+pub use sys::random_hex128;
+pub use trust::{TrustError, Trusted, read_trusted};
+pub use write::{Mode, TEMPORARY, replace, write_atomic};

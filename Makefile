@@ -1,0 +1,53 @@
+# quilt-gpu: `make demo` shows the main job, `make test` passes the tests; each installs what it needs and says so.
+
+HOST    := $(shell rustc -vV | sed -n 's/^host: //p')
+STATIC  := target/$(HOST)/release
+DYNAMIC := target/release
+PREFIX  ?= /usr/local
+DESTDIR ?=
+SYSCONF ?= /etc
+CARGO   ?= cargo
+
+.PHONY: build static dynamic demo test lint install uninstall clean
+
+build: static dynamic
+
+# Without --target, +crt-static would also reach proc-macros and build scripts, which cannot be static.
+static:
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --locked --release --target $(HOST) -p shim -p hook
+
+dynamic:
+	$(CARGO) build --locked --release -p helper
+
+demo: build
+	integration/setup.sh runtime
+	$(DYNAMIC)/quilt-gpu demo
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	integration/deny.sh
+
+test: build lint
+	integration/setup.sh runtime
+	integration/setup.sh docker
+	integration/setup.sh driver
+	integration/test.sh
+
+install: build
+	install -D -m 0755 $(STATIC)/quilt-gpu-runtime $(DESTDIR)$(PREFIX)/bin/quilt-gpu-runtime
+	install -D -m 0755 $(STATIC)/quilt-gpu-hook $(DESTDIR)$(PREFIX)/bin/quilt-gpu-hook
+	install -D -m 0755 $(DYNAMIC)/quilt-gpu $(DESTDIR)$(PREFIX)/bin/quilt-gpu
+	$(DYNAMIC)/quilt-gpu man $(DESTDIR)$(PREFIX)/share/man/man1
+	test -e $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml || install -D -m 0644 configs/config.toml $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml
+	install -D -m 0644 configs/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/quilt-gpu.conf
+	test -L $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime || ln -s "$$(PATH="$$PATH:/usr/sbin:/sbin" command -v runc || echo /usr/sbin/runc)" $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime
+
+# Leaves the configuration and the audit log.
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/quilt-gpu-runtime $(DESTDIR)$(PREFIX)/bin/quilt-gpu-hook $(DESTDIR)$(PREFIX)/bin/quilt-gpu
+	rm -f $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/quilt-gpu.conf $(DESTDIR)$(PREFIX)/share/man/man1/quilt-gpu*.1
+
+clean:
+	$(CARGO) clean
+	rm -rf .cache

@@ -1,0 +1,218 @@
+//! From a spec and edits to a tree of changes: which lists get which items, and nothing about bytes or pointers.
+//!
+//! What already is as wanted makes no change, so edits made twice are edits made once.
+
+use contract::json::{self, Node, Value};
+
+use crate::edits::{EditError, Edits, Stage};
+use crate::entry;
+
+/// What happens to one value of the document.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// Some members of an object change; the others stay.
+    Members(Vec<(&'static str, Change)>),
+    /// Some items of an array change; the others stay.
+    Items(Items),
+    /// Another value, as JSON text.
+    Value(String),
+}
+
+/// What happens to the items of an array.
+#[derive(Debug, Default)]
+pub(crate) struct Items {
+    /// By rising position: the new text of an item, or nothing where it goes.
+    pub(crate) changed: Vec<(usize, Option<String>)>,
+    /// New items at the end.
+    pub(crate) added: Vec<String>,
+}
+
+/// All changes that the edits make to this spec; none when it already is as wanted.
+pub(crate) fn changes(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
+    Ok(members([
+        ("process", members([("env", env(spec, edits)?), ("user", members([("additionalGids", gids(spec, edits)?)]))])),
+        ("mounts", mounts(spec, edits)?),
+        ("linux", members([("devices", devices(spec, edits)?), ("resources", members([("devices", rules(spec, edits)?)]))])),
+        ("hooks", hooks(spec, edits)?),
+    ]))
+}
+
+fn members(all: impl IntoIterator<Item = (&'static str, Option<Change>)>) -> Option<Change> {
+    let some: Vec<_> = all.into_iter().filter_map(|(key, change)| Some((key, change?))).collect();
+    (!some.is_empty()).then_some(Change::Members(some))
+}
+
+fn env(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
+    if edits.env.is_empty() {
+        return Ok(None);
+    }
+    let items = list(spec, &["process", "env"], Holds::Strings)?;
+    let wanted = edits.env.iter().map(|(name, value)| Ok((name.as_str(), entry::variable(name, value)?)));
+    // An entry without '=' is a copy too: crun hands it to putenv, which unsets the variable.
+    let is_copy = |item: &Node<'_>, name: &str| {
+        let rest = item.as_str().and_then(|text| text.strip_prefix(name));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    };
+    Ok(one_per_key(items, &[], is_copy, wanted.collect::<Result<_, _>>()?))
+}
+
+fn gids(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
+    if edits.gids.is_empty() {
+        return Ok(None);
+    }
+    let items = list(spec, &["process", "user", "additionalGids"], Holds::Numbers)?;
+    let mut added: Vec<String> = Vec::new();
+    for gid in &edits.gids {
+        let text = gid.to_string();
+        if !items.iter().any(|item| item.as_i64() == Some(i64::from(*gid))) && !added.contains(&text) {
+            added.push(text);
+        }
+    }
+    Ok(some_items(Items { added, ..Items::default() }))
+}
+
+fn mounts(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
+    let wanted = edits.mounts.iter().map(entry::mount).collect::<Result<_, _>>()?;
+    last(spec, &["mounts"], wanted)
+}
+
+fn hooks(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
+    let mut stages = Vec::new();
+    for stage in Stage::ALL {
+        let wanted = edits.hooks.iter().filter(|hook| hook.stage == stage).map(entry::hook).collect::<Result<_, _>>()?;
+        stages.push((stage.key(), last(spec, &["hooks", stage.key()], wanted)?));
+    }
+    Ok(members(stages))
+}
+
+fn devices(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
+    if edits.nodes.is_empty() && edits.drop_devices.is_empty() {
+        return Ok(None);
+    }
+    let path = ["linux", "devices"];
+    let items = list(spec, &path, Holds::Objects)?;
+    let mut dropped = vec![false; items.len()];
+    for index in &edits.drop_devices {
+        let there = items.len();
+        let outside = || wrong(&path, Some(*index), &format!("there is nothing to take out, the list has {there} items"));
+        *dropped.get_mut(*index).ok_or_else(outside)? = true;
+    }
+    let wanted = edits.nodes.iter().map(|node| Ok((node.path.as_str(), entry::device(node)?)));
+    let is_copy = |item: &Node<'_>, path: &str| item.get("path").and_then(Node::as_str) == Some(path);
+    Ok(one_per_key(items, &dropped, is_copy, wanted.collect::<Result<_, _>>()?))
+}
+
+fn rules(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
+    let Some(rules) = &edits.rules else { return Ok(None) };
+    let items = list(spec, &["linux", "resources", "devices"], Holds::Objects)?;
+    let wanted = rules.iter().map(entry::rule).collect::<Result<Vec<_>, _>>()?;
+    let there = items.len() == wanted.len() && items.iter().zip(&wanted).all(|(item, text)| is(item, text));
+    Ok((!there).then(|| Change::Value(format!("[{}]", wanted.join(",")))))
+}
+
+/// The wanted entries under their keys: every copy of a key goes, the entry stands where the first copy stood or at the
+/// end. `dropped` items go whatever their key, and hold no place.
+fn one_per_key(items: &[Node<'_>], dropped: &[bool], is_copy: impl Fn(&Node<'_>, &str) -> bool, wanted: Vec<(&str, String)>) -> Option<Change> {
+    // The later of two entries with one key counts.
+    let mut open: Vec<(&str, Option<String>)> = Vec::new();
+    for (key, text) in wanted {
+        open.retain(|(known, _)| *known != key);
+        open.push((key, Some(text)));
+    }
+    let mut changed = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        if dropped.get(index) == Some(&true) {
+            changed.push((index, None));
+        } else if let Some((_, text)) = open.iter_mut().find(|(key, _)| is_copy(item, key)) {
+            match text.take() {
+                Some(text) if is(item, &text) => {}
+                other => changed.push((index, other)),
+            }
+        }
+    }
+    some_items(Items { changed, added: open.into_iter().filter_map(|(_, text)| text).collect() })
+}
+
+/// The wanted entries as the last ones of a list. Entries that stand there already, in this order, stay.
+fn last(spec: &Node<'_>, path: &[&str], wanted: Vec<String>) -> Result<Option<Change>, EditError> {
+    if wanted.is_empty() {
+        return Ok(None);
+    }
+    let items = list(spec, path, Holds::Objects)?;
+    let tail = items.len().checked_sub(wanted.len()).and_then(|start| items.get(start..));
+    if tail.is_some_and(|tail| tail.iter().zip(&wanted).all(|(item, text)| is(item, text))) {
+        return Ok(None);
+    }
+    Ok(some_items(Items { added: wanted, ..Items::default() }))
+}
+
+fn some_items(items: Items) -> Option<Change> {
+    (!items.changed.is_empty() || !items.added.is_empty()).then_some(Change::Items(items))
+}
+
+/// What the items of a list must be for a runtime to accept it.
+#[derive(Clone, Copy)]
+enum Holds {
+    Strings,
+    Numbers,
+    Objects,
+}
+
+/// The items of the list at `path`; none when it or something above it is absent or `null`.
+fn list<'s, 'a>(spec: &'s Node<'a>, path: &[&str], holds: Holds) -> Result<&'s [Node<'a>], EditError> {
+    let mut node = spec;
+    for (depth, key) in path.iter().enumerate() {
+        if !matches!(node.value, Value::Object(_)) {
+            return Err(wrong(path.get(..depth).unwrap_or(path), None, &expected("an object", node)));
+        }
+        match node.get(key) {
+            Some(inner) => node = inner,
+            None => return Ok(&[]),
+        }
+    }
+    if !matches!(node.value, Value::Array(_)) {
+        return Err(wrong(path, None, &expected("a list", node)));
+    }
+    let unfit = node.items().iter().enumerate().find_map(|(index, item)| {
+        let (fits, what) = match holds {
+            Holds::Strings => (matches!(item.value, Value::String(_)), "a string"),
+            Holds::Numbers => (item.as_i64().is_some(), "a whole number"),
+            Holds::Objects => (matches!(item.value, Value::Object(_)), "an object"),
+        };
+        (!fits).then(|| wrong(path, Some(index), &expected(what, item)))
+    });
+    unfit.map_or(Ok(node.items()), Err)
+}
+
+fn expected(what: &str, found: &Node<'_>) -> String {
+    let found = match found.value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    };
+    format!("it must be {what} and is {found}")
+}
+
+fn wrong(path: &[&str], index: Option<usize>, message: &str) -> EditError {
+    let steps = path.iter().map(|key| (*key).to_owned()).chain(index.map(|index| index.to_string()));
+    EditError { at: steps.map(|step| format!("/{step}")).collect(), message: message.to_owned() }
+}
+
+/// Whether an item of the document says what this JSON text says, however it is spaced, escaped or ordered.
+fn is(item: &Node<'_>, text: &str) -> bool {
+    json::parse_data(text.as_bytes()).is_ok_and(|wanted| equal(item, &wanted))
+}
+
+fn equal(a: &Node<'_>, b: &Node<'_>) -> bool {
+    match (&a.value, &b.value) {
+        (Value::Array(x), Value::Array(y)) => x.len() == y.len() && x.iter().zip(y).all(|(x, y)| equal(x, y)),
+        // No key repeats in a strict document: as many members and each found make the same object.
+        (Value::Object(x), Value::Object(y)) => {
+            x.len() == y.len() && x.iter().all(|x| b.member(&x.key).is_some_and(|y| equal(&x.value, &y.value)))
+        }
+        (x, y) => x == y,
+    }
+}

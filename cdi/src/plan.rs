@@ -1,0 +1,151 @@
+//! One list of steps, told in two ways: as RFC 6902 operations and as bytes spliced into the original.
+//!
+//! Both ways read the same fields of the same steps, so what is shown is what is written.
+
+use std::ops::Range;
+
+use contract::json::{self, Node};
+
+use crate::change::{Change, Items, changes};
+use crate::edits::{EditError, Edits, Op};
+
+/// The edits as RFC 6902 operations, valid when applied in order; none when the spec already is as wanted.
+///
+/// # Errors
+/// The spec has another shape than the OCI runtime spec where it would be edited, or something to add cannot be written.
+pub fn patch(spec: &Node<'_>, edits: &Edits) -> Result<Vec<Op>, EditError> {
+    Ok(steps(spec, edits)?.into_iter().map(Step::into_op).collect())
+}
+
+/// The document with the edits made. `spec` is what the strict reader made of `bytes`. Every byte that is not part of an
+/// edit stays, and edits that change nothing give the same bytes.
+///
+/// # Errors
+/// As [`patch`]; also when `spec` was not read from `bytes`.
+pub fn apply(bytes: &[u8], spec: &Node<'_>, edits: &Edits) -> Result<Vec<u8>, EditError> {
+    let mut steps = steps(spec, edits)?;
+    // Stable: what is added at one place keeps its order, and comes after what was cut out before that place.
+    steps.sort_by_key(|step| step.place.start);
+    let added: usize = steps.iter().map(|step| step.value.as_ref().map_or(0, String::len) + 32).sum();
+    let mut out = Vec::with_capacity(bytes.len() + added);
+    let mut done = 0;
+    let foreign = || EditError { at: String::new(), message: "the spec was not read from these bytes".to_owned() };
+    for step in &steps {
+        out.extend_from_slice(bytes.get(done..step.place.start).ok_or_else(foreign)?);
+        step.write(&mut out);
+        done = step.place.end;
+    }
+    out.extend_from_slice(bytes.get(done..).ok_or_else(foreign)?);
+    Ok(out)
+}
+
+/// One change of the document.
+struct Step {
+    /// JSON pointer; `-` at its end where an item is added.
+    at: String,
+    /// The bytes of the original that give way; empty where something is added.
+    place: Range<usize>,
+    /// The new value; none where something goes.
+    value: Option<String>,
+    /// Whether a comma stands before the new value.
+    comma: bool,
+    /// The key before the new value, where a member is added.
+    key: Option<&'static str>,
+}
+
+impl Step {
+    fn into_op(self) -> Op {
+        match self.value {
+            None => Op::Remove { path: self.at },
+            Some(value) if self.place.is_empty() => Op::Add { path: self.at, value },
+            Some(value) => Op::Replace { path: self.at, value },
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        if self.comma {
+            out.push(b',');
+        }
+        if let Some(key) = self.key {
+            out.extend_from_slice(json::quote(key).as_bytes());
+            out.push(b':');
+        }
+        out.extend_from_slice(self.value.as_deref().unwrap_or_default().as_bytes());
+    }
+}
+
+fn steps(spec: &Node<'_>, edits: &Edits) -> Result<Vec<Step>, EditError> {
+    let mut steps = Vec::new();
+    if let Some(change) = changes(spec, edits)? {
+        walk(spec, change, String::new(), &mut steps);
+    }
+    Ok(steps)
+}
+
+/// The steps that make a change to the value `node` at the pointer `at`.
+fn walk(node: &Node<'_>, change: Change, at: String, steps: &mut Vec<Step>) {
+    match change {
+        Change::Value(text) => steps.push(Step { at, place: node.span.clone(), value: Some(text), comma: false, key: None }),
+        // `null` counts as absent: it gives way to a value that holds only what is added.
+        change if node.is_null() => walk(node, Change::Value(render(change)), at, steps),
+        Change::Items(items) => walk_items(node, items, &at, steps),
+        Change::Members(members) => {
+            let mut comma = !node.members().is_empty();
+            let end = node.members().last().map_or(node.span.start + 1, |member| member.value.span.end);
+            for (key, change) in members {
+                let at = format!("{at}/{key}");
+                if let Some(member) = node.member(key) {
+                    walk(&member.value, change, at, steps);
+                } else {
+                    steps.push(Step { at, place: end..end, value: Some(render(change)), comma, key: Some(key) });
+                    comma = true;
+                }
+            }
+        }
+    }
+}
+
+/// Operations move the items behind them, bytes do not: first the replacements, then what goes, from the back, then
+/// what is added.
+fn walk_items(node: &Node<'_>, items: Items, at: &str, steps: &mut Vec<Step>) {
+    let old = node.items();
+    let end = old.last().map_or(node.span.start + 1, |item| item.span.end);
+    let gone = items.changed.iter().filter(|(_, text)| text.is_none()).count();
+    let mut comma = old.len() > gone;
+    let mut cuts = Vec::new();
+    let mut one_stays = false;
+    let mut changed = items.changed.into_iter().peekable();
+    for (index, item) in old.iter().enumerate() {
+        let step = |place, value| Step { at: format!("{at}/{index}"), place, value, comma: false, key: None };
+        match changed.next_if(|(changed, _)| *changed == index) {
+            // The comma goes with the item: the one before it, or the one behind it where no item before it stays.
+            Some((_, None)) => {
+                let before = index.checked_sub(1).and_then(|index| old.get(index)).filter(|_| one_stays);
+                let behind = old.get(index + 1).map_or(item.span.end, |next| next.span.start);
+                cuts.push(step(before.map_or(item.span.start..behind, |before| before.span.end..item.span.end), None));
+            }
+            Some((_, text)) => {
+                steps.push(step(item.span.clone(), text));
+                one_stays = true;
+            }
+            None => one_stays = true,
+        }
+    }
+    steps.extend(cuts.into_iter().rev());
+    for text in items.added {
+        steps.push(Step { at: format!("{at}/-"), place: end..end, value: Some(text), comma, key: None });
+        comma = true;
+    }
+}
+
+/// The value that a change makes where there was none.
+fn render(change: Change) -> String {
+    match change {
+        Change::Value(text) => text,
+        Change::Items(items) => format!("[{}]", items.added.join(",")),
+        Change::Members(members) => {
+            let members: Vec<_> = members.into_iter().map(|(key, change)| format!("{}:{}", json::quote(key), render(change))).collect();
+            format!("{{{}}}", members.join(","))
+        }
+    }
+}

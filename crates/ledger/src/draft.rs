@@ -1,0 +1,97 @@
+//! The contract that a grant becomes: a pure choice among what the inventory has.
+
+use contract::capability::{Capabilities, Capability};
+use contract::config::{CudaVisibleDevices, Policy};
+use contract::inventory::{DeviceNode, Gpu, Inventory, Role};
+use contract::key::Key;
+use contract::request::Request;
+use contract::{Code, Contract, Granted, Refusal, SCHEMA};
+
+/// Control nodes by name, and which of these capabilities needs them; an empty list: every GPU container does.
+const CONTROL: [(&str, &[Capability]); 4] = [
+    ("nvidiactl", &[]),
+    ("nvidia-uvm", &[Capability::Compute]),
+    ("nvidia-uvm-tools", &[Capability::Compute]),
+    ("nvidia-modeset", &[Capability::Graphics, Capability::Display]),
+];
+
+/// Writes the contract for granted GPUs. `id` is its name, `now` in seconds since 1970; `key` is absent for a reservation.
+///
+/// # Errors
+/// `CONTRACT_STALE` when the inventory no longer has a granted GPU, `DRIVER_NOT_READY` when a node that every such
+/// container needs is not there.
+pub fn draft(inventory: &Inventory, gpus: &[Granted], request: &Request, policy: &Policy, id: &str, key: Option<&Key>, now: u64) -> Result<Contract, Refusal> {
+    let wanted = &request.capabilities;
+    let mut nodes = Vec::new();
+    for granted in gpus {
+        let gpu = inventory.gpus.iter().find(|gpu| gpu.pci == granted.pci).ok_or_else(|| {
+            Refusal::new(Code::ContractStale, "gpu-gone", format!("{} is no longer in this node's inventory", granted.name()), "ask again")
+        })?;
+        nodes.extend(gpu_nodes(gpu, granted, wanted)?);
+    }
+    nodes.extend(control_nodes(inventory, wanted)?);
+    let needed = |of: &[Capability]| of.iter().any(|capability| wanted.has(*capability));
+    Ok(Contract {
+        schema: SCHEMA,
+        id: id.to_owned(),
+        key: key.map(|key| key.as_str().to_owned()),
+        request: request.clone(),
+        gpus: gpus.to_vec(),
+        nodes,
+        libraries: inventory.libraries.iter().filter(|l| needed(&l.capabilities) && (l.bits == 64 || wanted.has(Capability::Compat32))).cloned().collect(),
+        binaries: inventory.binaries.iter().filter(|b| needed(&b.capabilities)).cloned().collect(),
+        env: environment(gpus, wanted, policy.cuda_visible_devices),
+        facts: inventory.facts.clone(),
+        created: now,
+    })
+}
+
+fn gpu_nodes(gpu: &Gpu, granted: &Granted, wanted: &Capabilities) -> Result<Vec<DeviceNode>, Refusal> {
+    if !gpu.nodes.iter().any(|node| node.role == Role::Compute) {
+        return Err(not_ready(&format!("the device node of {} is missing", granted.name())));
+    }
+    let given = |role| match role {
+        Role::Compute => true,
+        Role::Render => wanted.has(Capability::Dri),
+        Role::Display => wanted.has(Capability::Display),
+        Role::Control | Role::Caps => false,
+    };
+    Ok(gpu.nodes.iter().filter(|node| given(node.role)).cloned().collect())
+}
+
+fn control_nodes(inventory: &Inventory, wanted: &Capabilities) -> Result<Vec<DeviceNode>, Refusal> {
+    let mut nodes = Vec::new();
+    for (name, capabilities) in CONTROL {
+        if !capabilities.is_empty() && !capabilities.iter().any(|capability| wanted.has(*capability)) {
+            continue;
+        }
+        let node = inventory.control.iter().find(|node| node.path.rsplit('/').next() == Some(name));
+        match node {
+            Some(node) => nodes.push(node.clone()),
+            // Without these two nothing works inside; tools and modesetting are missed by few.
+            None if matches!(name, "nvidiactl" | "nvidia-uvm") => return Err(not_ready(&format!("the device node {name} is missing"))),
+            None => {}
+        }
+    }
+    Ok(nodes)
+}
+
+fn not_ready(what: &str) -> Refusal {
+    Refusal::new(Code::DriverNotReady, "node-missing", what, "try again when the driver is ready; `quilt-gpu doctor` on the node says what it lacks")
+}
+
+fn environment(gpus: &[Granted], wanted: &Capabilities, cuda: CudaVisibleDevices) -> Vec<(String, String)> {
+    let names: Vec<String> = gpus.iter().map(|gpu| gpu.uuid.clone().unwrap_or_else(|| gpu.name())).collect();
+    let mut env = vec![("NVIDIA_VISIBLE_DEVICES".to_owned(), names.join(",")), ("NVIDIA_DRIVER_CAPABILITIES".to_owned(), wanted.list())];
+    let by_uuid = cuda == CudaVisibleDevices::Uuid && gpus.iter().all(|gpu| gpu.uuid.is_some());
+    match cuda {
+        CudaVisibleDevices::Unset => {}
+        // CUDA knows UUIDs and positions only: a GPU without a known UUID is named by its position.
+        _ if by_uuid => env.push(("CUDA_VISIBLE_DEVICES".to_owned(), names.join(","))),
+        _ => env.push(("CUDA_VISIBLE_DEVICES".to_owned(), (0..gpus.len()).map(|n| n.to_string()).collect::<Vec<_>>().join(","))),
+    }
+    env
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,272 @@
+//! Control groups: which device filter a process is really under, and whether a group is empty.
+//!
+//! Both versions may be there at once, each with its own tree and its own filter; what is asked here is asked of all.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+
+use crate::error::{NodeError, found};
+use crate::file;
+use crate::mountinfo::{self, Mount};
+use crate::sys;
+
+/// Deepest tree of groups, and most groups, that are looked through before the answer is "not known".
+const DEEPEST: usize = 32;
+const MOST: usize = 4096;
+
+/// The device filters that a process is under; where both versions have one, both must allow.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DeviceFilter {
+    /// Lines of its `devices.list` (version 1); `None` when it is in no such hierarchy that we see.
+    pub v1_list: Option<Vec<String>>,
+    /// How many device programs decide for it, its ancestors' included (version 2); `None` when it is in no such
+    /// hierarchy that we see. With 0 everything is open.
+    pub v2_programs: Option<u32>,
+}
+
+impl DeviceFilter {
+    /// Looks at the filters of a process.
+    ///
+    /// # Errors
+    /// The process is gone, or a filter is there that cannot be read.
+    pub fn of(pid: u32) -> Result<Self, NodeError> {
+        let table = mountinfo::own()?;
+        let mounts = table.mounts();
+        let groups = file::read(&format!("/proc/{pid}/cgroup"))?;
+        let mut filter = Self::default();
+        for group in parse(&groups) {
+            let Some(folder) = mounts.iter().find_map(|mount| group.folder(mount)) else {
+                continue;
+            };
+            if group.controllers.is_empty() {
+                filter.v2_programs = Some(programs(&folder)?);
+            } else if group.has("devices") {
+                let list = file::read(&format!("{folder}/devices.list"))?;
+                filter.v1_list = Some(
+                    String::from_utf8_lossy(&list)
+                        .lines()
+                        .map(str::to_owned)
+                        .collect(),
+                );
+            }
+        }
+        Ok(filter)
+    }
+}
+
+fn programs(folder: &str) -> Result<u32, NodeError> {
+    let failed = |e: std::io::Error| NodeError::new("ask for the device programs of", folder, e);
+    let group = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECTORY)
+        .open(folder)
+        .map_err(failed)?;
+    sys::device_programs(&group).map_err(|e| failed(e.into()))
+}
+
+/// Where a process is in one hierarchy: a line of `/proc/<pid>/cgroup` (`cgroups(7)`).
+#[derive(Debug, PartialEq, Eq)]
+struct Group<'a> {
+    /// Version 1: `cpu,cpuacct` or `name=systemd`; version 2: empty.
+    controllers: &'a str,
+    path: &'a str,
+}
+
+fn parse(bytes: &[u8]) -> impl Iterator<Item = Group<'_>> {
+    bytes.split(|&b| b == b'\n').filter_map(|line| {
+        let mut parts = std::str::from_utf8(line).ok()?.splitn(3, ':').skip(1);
+        Some(Group {
+            controllers: parts.next()?,
+            path: parts.next().filter(|path| path.starts_with('/'))?,
+        })
+    })
+}
+
+impl Group<'_> {
+    fn has(&self, controller: &str) -> bool {
+        self.controllers.split(',').any(|one| one == controller)
+    }
+
+    /// The group's folder under this mount, when it is a mount of its hierarchy that shows it.
+    fn folder(&self, mount: &Mount<'_>) -> Option<String> {
+        let same = match mount.fs {
+            "cgroup2" => self.controllers.is_empty(),
+            "cgroup" => {
+                self.controllers
+                    .split(',')
+                    .all(|one| mount.super_options.split(',').any(|option| option == one))
+                    && !self.controllers.is_empty()
+            }
+            _ => false,
+        };
+        if same { below(mount, self.path) } else { None }
+    }
+}
+
+/// A path of a hierarchy as a path under its mount; `None` when the mount shows another part of the hierarchy.
+fn below(mount: &Mount<'_>, path: &str) -> Option<String> {
+    let rest = if mount.root == "/" {
+        path
+    } else {
+        path.strip_prefix(mount.root.as_ref())?
+    };
+    match rest {
+        "" | "/" => Some(mount.point.as_ref().to_owned()),
+        rest if rest.starts_with('/') => Some(format!("{}{rest}", mount.point)),
+        _ => None,
+    }
+}
+
+/// Whether no process is in the group that `cgroupsPath` of a spec names, nor below it, in any hierarchy. A group that
+/// is not there is empty. `slice:prefix:name` is read as systemd's names; a relative path is looked for at the top and
+/// below our own group, as runtimes differ.
+///
+/// # Errors
+/// Why it cannot be told: that is not "empty".
+pub fn is_empty(cgroups_path: &str) -> Result<bool, String> {
+    let table = mountinfo::own().map_err(|e| e.to_string())?;
+    let own = file::read("/proc/self/cgroup").map_err(|e| e.to_string())?;
+    let own: Vec<Group<'_>> = parse(&own).collect();
+    let wanted = readings(cgroups_path)?;
+    for mount in table
+        .mounts()
+        .iter()
+        .filter(|mount| matches!(mount.fs, "cgroup" | "cgroup2"))
+    {
+        let beside = own
+            .iter()
+            .find_map(|group| group.folder(mount))
+            .filter(|_| is_relative(cgroups_path));
+        let beside = beside.map(|folder| format!("{folder}/{cgroups_path}"));
+        for folder in wanted
+            .iter()
+            .filter_map(|path| below(mount, path))
+            .chain(beside)
+        {
+            if !folder_is_empty(&folder, mount.fs == "cgroup2")? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn is_relative(cgroups_path: &str) -> bool {
+    !cgroups_path.starts_with('/') && cgroups_path.split(':').count() != 3
+}
+
+/// The absolute paths that a runtime may have made of a spec's `cgroupsPath`.
+fn readings(cgroups_path: &str) -> Result<Vec<String>, String> {
+    let bad = |why: &str| {
+        Err(format!(
+            "cannot tell whether control group {cgroups_path:?} is empty: {why}"
+        ))
+    };
+    if cgroups_path.split('/').any(|part| part == "..") {
+        return bad("it has .. in its path");
+    }
+    let path = cgroups_path.trim_matches('/');
+    if path.is_empty() {
+        return bad("it is the top of all groups, or none");
+    }
+    let parts: Vec<&str> = path.split(':').collect();
+    let [slice, prefix, name] = parts[..] else {
+        return Ok(vec![format!("/{path}")]);
+    };
+    let slice = match slice_path(if slice.is_empty() {
+        "system.slice"
+    } else {
+        slice
+    }) {
+        Some(slice) => slice,
+        None => return bad("its first part is not the name of a slice"),
+    };
+    let mut units = vec![format!("{prefix}-{name}.scope")];
+    if prefix.is_empty() {
+        units.push(format!("{name}.scope"));
+    }
+    if name.ends_with(".slice") {
+        units.push(name.to_owned());
+    }
+    Ok(units
+        .into_iter()
+        .map(|unit| format!("{slice}/{unit}"))
+        .chain([format!("/{path}")])
+        .collect())
+}
+
+/// `a-b.slice` lies in `a.slice` (`systemd.slice(5)`); `-.slice` is the top.
+fn slice_path(slice: &str) -> Option<String> {
+    let name = slice.strip_suffix(".slice")?;
+    if name == "-" {
+        return Some(String::new());
+    }
+    let (mut path, mut so_far) = (String::new(), String::new());
+    for part in name.split('-') {
+        if part.is_empty() || part.contains('/') {
+            return None;
+        }
+        so_far = if so_far.is_empty() {
+            part.to_owned()
+        } else {
+            format!("{so_far}-{part}")
+        };
+        path = format!("{path}/{so_far}.slice");
+    }
+    Some(path)
+}
+
+fn folder_is_empty(folder: &str, version_2: bool) -> Result<bool, String> {
+    let told = |e: NodeError| e.to_string();
+    if version_2 {
+        // Counts everything below too. The top has no such file, and is never asked for.
+        let Some(events) = found(file::read(&format!("{folder}/cgroup.events"))).map_err(told)?
+        else {
+            return Ok(true);
+        };
+        return match String::from_utf8_lossy(&events)
+            .lines()
+            .find_map(|line| line.strip_prefix("populated "))
+        {
+            Some("0") => Ok(true),
+            Some("1") => Ok(false),
+            _ => Err(format!(
+                "cannot tell whether {folder} is empty: its cgroup.events does not say"
+            )),
+        };
+    }
+    let mut looked_at = 0;
+    let mut waiting = vec![(folder.to_owned(), 0)];
+    while let Some((folder, depth)) = waiting.pop() {
+        looked_at += 1;
+        if looked_at > MOST || depth > DEEPEST {
+            return Err(format!(
+                "cannot tell whether {folder} is empty: too many groups below it"
+            ));
+        }
+        // Gone between two looks is empty as well.
+        let Some(processes) = found(file::read(&format!("{folder}/cgroup.procs"))).map_err(told)?
+        else {
+            continue;
+        };
+        if !processes.is_empty() {
+            return Ok(false);
+        }
+        let entries = found(
+            std::fs::read_dir(&folder).map_err(|e| NodeError::new("list", folder.as_str(), e)),
+        )
+        .map_err(told)?;
+        for entry in entries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        {
+            waiting.push((
+                format!("{folder}/{}", entry.file_name().to_string_lossy()),
+                depth + 1,
+            ));
+        }
+    }
+    Ok(true)
+}

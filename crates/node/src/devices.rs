@@ -1,0 +1,115 @@
+//! Device numbers: `/proc/devices`, and nodes in folders of the node's own.
+
+use std::collections::BTreeSet;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use contract::inventory::DeviceNode;
+use guard::Majors;
+
+/// How deep a folder of nodes is searched, and how many entries are looked at.
+const DEEPEST: usize = 4;
+const MOST: usize = 4096;
+
+/// Character majors by name, from the text of `/proc/devices`; block devices are another space and left out.
+#[must_use]
+pub fn majors(bytes: &[u8]) -> Majors {
+    let text = String::from_utf8_lossy(bytes);
+    let mut lines = text.lines();
+    lines
+        .by_ref()
+        .find(|line| line.starts_with("Character devices:"));
+    lines
+        .take_while(|line| !line.ends_with(':'))
+        .filter_map(|line| {
+            let (number, name) = line.trim_start().split_once(' ')?;
+            Some((name.trim().to_owned(), number.parse().ok()?))
+        })
+        .collect()
+}
+
+/// Whether a major of this name belongs to a GPU: NVIDIA's own, VFIO's groups, GPUDirect's.
+#[must_use]
+pub fn is_gpu_name(name: &str) -> bool {
+    name.starts_with("nvidia") || matches!(name, "vfio" | "gdrdrv")
+}
+
+/// Major and minor of a device number.
+pub(crate) fn numbers(rdev: u64) -> (u32, u32) {
+    let narrow = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    (
+        narrow(nix::sys::stat::major(rdev)),
+        narrow(nix::sys::stat::minor(rdev)),
+    )
+}
+
+/// Whether the node is what the inventory says: a character device with these numbers, not a link to one.
+///
+/// # Errors
+/// What is there instead.
+pub fn check_node(node: &DeviceNode) -> Result<(), String> {
+    let there = match fs::symlink_metadata(&node.host_path) {
+        Ok(meta) if meta.file_type().is_char_device() => numbers(meta.rdev()),
+        Ok(_) => return Err(format!("{} is not a character device", node.host_path)),
+        Err(e) => return Err(format!("cannot look at {}: {e}", node.host_path)),
+    };
+    if there == (node.major, node.minor) {
+        return Ok(());
+    }
+    Err(format!(
+        "{} is device {}:{}, not {}:{}",
+        node.host_path, there.0, there.1, node.major, node.minor
+    ))
+}
+
+/// Numbers of the character devices in a folder and below it, on the same file system. A link counts as what it leads to.
+pub(crate) fn inside(folder: &str) -> Result<Vec<(u32, u32)>, String> {
+    let failed =
+        |path: &Path, e: std::io::Error| format!("cannot look through {}: {e}", path.display());
+    let top = fs::metadata(folder)
+        .map_err(|e| failed(Path::new(folder), e))?
+        .dev();
+    let (mut nodes, mut seen) = (BTreeSet::new(), 0);
+    let mut waiting = vec![(Path::new(folder).to_owned(), 0)];
+    while let Some((folder, depth)) = waiting.pop() {
+        for entry in fs::read_dir(&folder).map_err(|e| failed(&folder, e))? {
+            let path = entry.map_err(|e| failed(&folder, e))?.path();
+            seen += 1;
+            if seen > MOST {
+                return Err(format!(
+                    "cannot look through {}: more than {MOST} entries",
+                    folder.display()
+                ));
+            }
+            let Some(meta) = look(&path).map_err(|e| failed(&path, e))? else {
+                continue;
+            };
+            if meta.file_type().is_char_device() {
+                nodes.insert(numbers(meta.rdev()));
+            } else if meta.is_dir() && meta.dev() == top {
+                if depth == DEEPEST {
+                    return Err(format!(
+                        "cannot look through {}: more than {DEEPEST} folders deep",
+                        path.display()
+                    ));
+                }
+                waiting.push((path, depth + 1));
+            }
+        }
+    }
+    Ok(nodes.into_iter().collect())
+}
+
+/// What an entry is; a link to a character device is that device, any other link is nothing. Devices come and go.
+fn look(path: &Path) -> std::io::Result<Option<Metadata>> {
+    let there = match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_symlink() => fs::metadata(path)
+            .ok()
+            .filter(|meta| meta.file_type().is_char_device()),
+        Ok(meta) => Some(meta),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+        Err(e) => return Err(e),
+    };
+    Ok(there)
+}

@@ -1,0 +1,123 @@
+//! What NVIDIA's kernel driver tells in `/proc/driver/nvidia` (`nv-procfs.c` of open-gpu-kernel-modules).
+
+use std::fs;
+
+use contract::config::Host;
+use contract::inventory::{Facts, pci_address};
+
+use crate::devices;
+use crate::error::{NodeError, found};
+use crate::file;
+
+/// One GPU as the driver describes it in `gpus/<address>/information`. What it does not know yet is absent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Information {
+    /// Product name.
+    pub model: Option<String>,
+    /// `GPU-…`.
+    pub uuid: Option<String>,
+    /// PCI address in sysfs spelling.
+    pub pci: Option<String>,
+    /// The N of `/dev/nvidiaN`.
+    pub minor: Option<u32>,
+    /// Version of the GPU's own firmware.
+    pub firmware: Option<String>,
+    /// Left out by the driver's configuration.
+    pub excluded: bool,
+}
+
+/// Reads an `information` file; lines it does not know are left out.
+#[must_use]
+pub fn information(bytes: &[u8]) -> Information {
+    let text = String::from_utf8_lossy(bytes);
+    let mut info = Information::default();
+    for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
+        let value = value.trim();
+        // An uninitialised GPU shows question marks.
+        let known =
+            (!value.is_empty() && !value.contains('?') && value != "N/A").then(|| value.to_owned());
+        match key.trim() {
+            "Model" => info.model = known,
+            "GPU UUID" => info.uuid = known,
+            "Bus Location" => info.pci = known.as_deref().and_then(pci_address),
+            "Device Minor" => info.minor = known.and_then(|minor| minor.parse().ok()),
+            "GPU Firmware" => info.firmware = known,
+            "GPU Excluded" => info.excluded = value == "Yes",
+            _ => {}
+        }
+    }
+    info
+}
+
+/// Version of the loaded driver, from the text of `version`: 2 or 3 numbers, the first of at least three digits.
+#[must_use]
+pub fn version(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
+    text.split_ascii_whitespace()
+        .find(|word| is_version(word))
+        .map(str::to_owned)
+}
+
+fn is_version(word: &str) -> bool {
+    let parts: Vec<&str> = word.split('.').collect();
+    let numbers = parts
+        .iter()
+        .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+    numbers && matches!(parts.len(), 2 | 3) && parts.first().is_some_and(|first| first.len() >= 3)
+}
+
+/// The GPUs that the driver holds, by PCI address in sysfs spelling, sorted; none without a driver.
+///
+/// # Errors
+/// The folder is there and cannot be listed.
+pub fn addresses(host: &Host) -> Result<Vec<String>, NodeError> {
+    let folder = host.path("proc/driver/nvidia/gpus");
+    let failed = |e| NodeError::new("list", folder.as_str(), e);
+    let Some(entries) = found(fs::read_dir(&folder).map_err(failed))? else {
+        return Ok(Vec::new());
+    };
+    let mut addresses = Vec::new();
+    for entry in entries {
+        addresses.extend(pci_address(
+            &entry.map_err(failed)?.file_name().to_string_lossy(),
+        ));
+    }
+    addresses.sort_unstable();
+    Ok(addresses)
+}
+
+/// What the driver says about each GPU it holds, sorted by PCI address; none without a driver.
+///
+/// # Errors
+/// Something is there and cannot be read.
+pub fn gpus(host: &Host) -> Result<Vec<(String, Information)>, NodeError> {
+    let folder = host.path("proc/driver/nvidia/gpus");
+    let with_information = |pci: String| {
+        let bytes = found(file::read(&format!("{folder}/{pci}/information")))?;
+        Ok((pci, information(&bytes.unwrap_or_default())))
+    };
+    addresses(host)?.into_iter().map(with_information).collect()
+}
+
+/// What is true of the node now, as far as a contract rests on it. Without a driver its part is empty.
+///
+/// # Errors
+/// Something is there and cannot be read.
+pub fn facts(host: &Host) -> Result<Facts, NodeError> {
+    let boot_id = match found(file::read(&host.path(crate::boot::ID)))? {
+        Some(bytes) => crate::boot::text(&bytes),
+        None => crate::boot::boot_id()?,
+    };
+    let majors = found(file::read(&host.path("proc/devices")))?.unwrap_or_default();
+    let mut majors = devices::majors(&majors);
+    majors.retain(|(name, _)| devices::is_gpu_name(name));
+    majors.sort_unstable();
+    let driver_version = found(file::read(&host.path("proc/driver/nvidia/version")))?
+        .and_then(|bytes| version(&bytes));
+    Ok(Facts {
+        boot_id,
+        driver_version,
+        majors,
+        driver_gpus: addresses(host)?,
+    })
+}

@@ -1,0 +1,63 @@
+//! Small reads and identities: what every other module here needs from one file.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+
+use contract::inventory::FileId;
+use nix::sys::stat::{FileStat, SFlag, fstat, stat};
+
+use crate::error::NodeError;
+
+/// The whole of a file of the kernel's or the operator's.
+pub(crate) fn read(path: &str) -> Result<Vec<u8>, NodeError> {
+    std::fs::read(path).map_err(|e| NodeError::new("read", path, e))
+}
+
+/// What is left of an open file, at most `max` bytes; `None` when there is more.
+pub(crate) fn read_bounded(
+    file: &File,
+    expected: u64,
+    max: usize,
+) -> std::io::Result<Option<Vec<u8>>> {
+    let room = usize::try_from(expected).unwrap_or(max).min(max);
+    let mut bytes = Vec::with_capacity(room.saturating_add(1));
+    let mut limited = file.take(u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1));
+    limited.read_to_end(&mut bytes)?;
+    Ok((bytes.len() <= max).then_some(bytes))
+}
+
+/// What a file is now, links followed.
+///
+/// # Errors
+/// It is not there, or may not be looked at.
+pub fn file_id(path: &std::path::Path) -> Result<FileId, NodeError> {
+    stat(path)
+        .map(|stat| id(&stat))
+        .map_err(|e| NodeError::new("look at", path.display().to_string(), e))
+}
+
+pub(crate) fn id_of(fd: impl AsFd) -> nix::Result<(FileStat, FileId)> {
+    let stat = fstat(fd)?;
+    Ok((stat, id(&stat)))
+}
+
+fn id(stat: &FileStat) -> FileId {
+    FileId {
+        dev: stat.st_dev,
+        ino: stat.st_ino,
+        size: size(stat),
+        ctime: stat.st_ctime,
+        ctime_nsec: stat.st_ctime_nsec,
+    }
+}
+
+/// The size in bytes.
+pub(crate) fn size(stat: &FileStat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
+}
+
+/// Whether it is of this kind.
+pub(crate) fn is(stat: &FileStat, kind: SFlag) -> bool {
+    stat.st_mode & SFlag::S_IFMT.bits() == kind.bits()
+}

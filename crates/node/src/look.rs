@@ -1,0 +1,157 @@
+//! What lies behind a path, without opening it and without waiting for it.
+//!
+//! A path of a tenant's may lead to a file system whose server is dead. So it is first resolved from the kernel's caches
+//! alone; only when they do not suffice, a thread is started that may be left behind.
+
+use std::os::fd::AsRawFd;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlink};
+use nix::sys::stat::{FileStat, SFlag, fstatat};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
+
+use crate::error::words;
+use crate::file;
+
+/// `RESOLVE_CACHED` of `linux/openat2.h` (Linux 5.12): fail with EAGAIN where the caches do not suffice.
+const CACHED: ResolveFlag = ResolveFlag::from_bits_retain(0x20);
+/// Attributes from the caches, however old.
+const DONT_SYNC: AtFlags = AtFlags::from_bits_retain(libc::AT_STATX_DONT_SYNC);
+/// A dead server does not answer at all; a live one answers much faster.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What was found.
+pub(crate) struct Seen {
+    pub(crate) stat: FileStat,
+    /// The path with all links resolved; for folders and files.
+    pub(crate) real: String,
+    /// A magic link of procfs was followed: in another process it leads elsewhere.
+    pub(crate) by_magic: bool,
+}
+
+/// Why nothing was found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Blind {
+    /// Nothing is there.
+    Missing,
+    /// It cannot be told.
+    Because(String),
+}
+
+/// Looks behind a path from the caches; `None` when they do not suffice.
+pub(crate) fn at_once(path: &str) -> Option<Result<Seen, Blind>> {
+    match resolve(path, CACHED) {
+        // An older kernel does not know the flag.
+        Err(Errno::EAGAIN | Errno::EINVAL) => None,
+        other => Some(tell(other)),
+    }
+}
+
+/// Looks behind a path, however long it takes.
+pub(crate) fn patiently(path: &str) -> Result<Seen, Blind> {
+    tell(resolve(path, ResolveFlag::empty()))
+}
+
+/// Does `work` in a thread of its own; `None` when it is not done in time, and the thread is left behind.
+pub(crate) fn within<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (done, wait) = mpsc::sync_channel(1);
+    let worker = move || {
+        let _ = done.send(work());
+    };
+    thread::Builder::new()
+        .stack_size(64 << 10)
+        .spawn(worker)
+        .ok()?;
+    wait.recv_timeout(limit).ok()
+}
+
+enum Outcome {
+    Seen(Seen),
+    MagicToNowhere,
+    NotNowInProc,
+}
+
+fn tell(outcome: nix::Result<Outcome>) -> Result<Seen, Blind> {
+    let because = |why: &str| Err(Blind::Because(why.to_owned()));
+    match outcome {
+        Ok(Outcome::Seen(seen)) => Ok(seen),
+        Ok(Outcome::MagicToNowhere) => because(MAGIC),
+        Ok(Outcome::NotNowInProc) => because("it lies in procfs and is not there for now"),
+        Err(Errno::ENOENT | Errno::ENOTDIR) => Err(Blind::Missing),
+        Err(Errno::ELOOP) => because("its symbolic links go round in a circle, or are too many"),
+        Err(other) => Err(Blind::Because(words(other))),
+    }
+}
+
+/// Why an object behind a magic link is not judged.
+pub(crate) const MAGIC: &str =
+    "it passes through a magic link of procfs, which leads elsewhere in another process";
+
+fn resolve(path: &str, caches: ResolveFlag) -> nix::Result<Outcome> {
+    match see(path, caches | ResolveFlag::RESOLVE_NO_MAGICLINKS) {
+        // A magic link, or links without end: following magic links tells which.
+        Err(Errno::ELOOP) => match see(path, caches) {
+            Ok(seen) => Ok(Outcome::Seen(Seen {
+                by_magic: true,
+                ..seen
+            })),
+            Err(unknown @ (Errno::ELOOP | Errno::EAGAIN | Errno::EINVAL)) => Err(unknown),
+            Err(_) => Ok(Outcome::MagicToNowhere),
+        },
+        // A process that is not there now may be when the low-level runtime looks.
+        Err(Errno::ENOENT) if missing_in_proc(path, caches)? => Ok(Outcome::NotNowInProc),
+        other => other.map(Outcome::Seen),
+    }
+}
+
+fn see(path: &str, resolve: ResolveFlag) -> nix::Result<Seen> {
+    let handle = openat2(
+        AT_FDCWD,
+        path,
+        OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(resolve),
+    )?;
+    let stat = fstatat(&handle, "", AtFlags::AT_EMPTY_PATH | DONT_SYNC)?;
+    let mut real = String::new();
+    if !file::is(&stat, SFlag::S_IFCHR) && !file::is(&stat, SFlag::S_IFBLK) {
+        // No answer of the file system's: the kernel knows the names.
+        let link = readlink(format!("/proc/self/fd/{}", handle.as_raw_fd()).as_str())?;
+        real = link.into_string().map_err(|_| Errno::EILSEQ)?;
+        if !real.starts_with('/') {
+            return Err(Errno::EXDEV);
+        }
+    }
+    Ok(Seen {
+        stat,
+        real,
+        by_magic: false,
+    })
+}
+
+/// Whether the last folder of the path that is there lies in procfs.
+fn missing_in_proc(path: &str, caches: ResolveFlag) -> nix::Result<bool> {
+    let mut path = path;
+    while let Some((parent, _)) = path.trim_end_matches('/').rsplit_once('/') {
+        path = parent;
+        let folder = if parent.is_empty() { "/" } else { parent };
+        match openat2(
+            AT_FDCWD,
+            folder,
+            OpenHow::new()
+                .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+                .resolve(caches),
+        ) {
+            Ok(folder) => return Ok(fstatfs(&folder)?.filesystem_type() == PROC_SUPER_MAGIC),
+            Err(Errno::ENOENT) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(false)
+}

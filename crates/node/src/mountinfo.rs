@@ -1,0 +1,111 @@
+//! `/proc/<pid>/mountinfo` (`proc_pid_mountinfo(5)`), read without copying what needs no unescaping.
+
+use std::borrow::Cow;
+
+use crate::error::NodeError;
+use crate::file;
+
+/// One mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount<'a> {
+    /// Device (major, minor) of the file system, as the kernel names it here; btrfs shows another one in `st_dev`.
+    pub dev: (u32, u32),
+    /// The folder of the file system that is the top of this mount.
+    pub root: Cow<'a, str>,
+    /// Where it is mounted, as the process sees it.
+    pub point: Cow<'a, str>,
+    /// Options of this mount: `rw,nosuid`.
+    pub options: &'a str,
+    /// Optional fields with blanks between: `shared:1 master:2`; empty when private.
+    pub propagation: &'a str,
+    /// Type of the file system: `ext4`.
+    pub fs: &'a str,
+    /// What is mounted: a device, a name, anything.
+    pub source: Cow<'a, str>,
+    /// Options of the file system.
+    pub super_options: &'a str,
+}
+
+/// The mounts of one process, as bytes to be looked at.
+#[derive(Debug, Clone)]
+pub struct Table(Vec<u8>);
+
+impl Table {
+    /// The mounts, in the kernel's order: a later one covers an earlier one at the same point.
+    #[must_use]
+    pub fn mounts(&self) -> Vec<Mount<'_>> {
+        parse(&self.0)
+    }
+}
+
+/// The mounts that a process sees.
+///
+/// # Errors
+/// The process is gone, or its mounts may not be read.
+pub fn of(pid: u32) -> Result<Table, NodeError> {
+    file::read(&format!("/proc/{pid}/mountinfo")).map(Table)
+}
+
+/// The mounts that we see.
+///
+/// # Errors
+/// `/proc` is not there.
+pub fn own() -> Result<Table, NodeError> {
+    file::read("/proc/self/mountinfo").map(Table)
+}
+
+/// Reads a mount table; a line that is not one of a mount table is left out.
+#[must_use]
+pub fn parse(bytes: &[u8]) -> Vec<Mount<'_>> {
+    bytes
+        .split(|&b| b == b'\n')
+        .filter_map(|line| std::str::from_utf8(line).ok().and_then(mount))
+        .collect()
+}
+
+fn mount(line: &str) -> Option<Mount<'_>> {
+    let (front, back) = line.split_once(" - ")?;
+    let mut front = front.splitn(7, ' ').skip(2);
+    let (major, minor) = front.next()?.split_once(':')?;
+    let (root, point, options) = (front.next()?, front.next()?, front.next()?);
+    let mut rest = back.splitn(3, ' ');
+    Some(Mount {
+        dev: (major.parse().ok()?, minor.parse().ok()?),
+        root: unescape(root),
+        point: unescape(point),
+        options,
+        propagation: front.next().unwrap_or_default(),
+        fs: rest.next()?,
+        source: unescape(rest.next()?),
+        super_options: rest.next().unwrap_or_default(),
+    })
+}
+
+/// Undoes the kernel's `\040` for blank, tab, newline, backslash and `#`.
+fn unescape(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return Cow::Borrowed(text);
+    }
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, after)) = rest.split_once('\\') {
+        out.push_str(before);
+        let escaped = after
+            .get(..3)
+            .filter(|digits| digits.bytes().all(|b| matches!(b, b'0'..=b'7')));
+        match escaped
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok())
+            .filter(u8::is_ascii)
+        {
+            Some(byte) => {
+                out.push(char::from(byte));
+                rest = after.get(3..).unwrap_or_default();
+            }
+            None => {
+                out.push('\\');
+                rest = after;
+            }
+        }
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}

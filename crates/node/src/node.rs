@@ -1,0 +1,115 @@
+//! The machine as the guard sees it: [`guard::System`] on a real node.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use contract::config::Host;
+use guard::{Majors, Object, System};
+use nix::sys::stat::{SFlag, stat};
+
+use crate::landmarks::Landmarks;
+use crate::look::{self, Blind, MAGIC, PATIENCE, Seen};
+use crate::{devices, file, mountinfo, pci};
+
+/// Inode of the first user namespace in nsfs (`PROC_USER_INIT_INO`, `linux/proc_ns.h`).
+const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+/// Character major of DRM nodes (`admin-guide/devices.txt`).
+const DRM: u32 = 226;
+
+/// The live node. Mount sources are looked at on the real root, as the low-level runtime does; the node's own files
+/// below the configured host root.
+#[derive(Debug)]
+pub struct Node {
+    host: Host,
+    landmarks: OnceLock<Landmarks>,
+    /// A path gave no answer in time: no other slow path is waited for.
+    stuck: AtomicBool,
+}
+
+impl Node {
+    /// Looks at nothing yet.
+    #[must_use]
+    pub fn new(host: &Host) -> Self {
+        Self {
+            host: host.clone(),
+            landmarks: OnceLock::new(),
+            stuck: AtomicBool::new(false),
+        }
+    }
+
+    fn landmarks(&self) -> &Landmarks {
+        self.landmarks.get_or_init(|| Landmarks::of(&self.host))
+    }
+
+    fn slowly(&self, path: &str) -> Result<Seen, Blind> {
+        if self.stuck.load(Ordering::Relaxed) {
+            return Err(Blind::Because(
+                "it was not waited for: another path gave no answer in time".to_owned(),
+            ));
+        }
+        let path = path.to_owned();
+        look::within(PATIENCE, move || look::patiently(&path)).unwrap_or_else(|| {
+            self.stuck.store(true, Ordering::Relaxed);
+            Err(Blind::Because(format!(
+                "no answer in time ({} s)",
+                PATIENCE.as_secs()
+            )))
+        })
+    }
+
+    fn object(&self, seen: Seen) -> Object {
+        if file::is(&seen.stat, SFlag::S_IFCHR) {
+            let (major, minor) = devices::numbers(seen.stat.st_rdev);
+            return Object::Char { major, minor };
+        }
+        if seen.by_magic {
+            return Object::Unjudgeable(MAGIC.to_owned());
+        }
+        if file::is(&seen.stat, SFlag::S_IFBLK) {
+            return Object::Block;
+        }
+        if file::is(&seen.stat, SFlag::S_IFDIR) {
+            return Object::Dir(self.landmarks().folder(&seen.stat, seen.real));
+        }
+        Object::Other { real: seen.real }
+    }
+}
+
+impl System for Node {
+    fn look(&self, path: &str) -> Object {
+        match look::at_once(path).unwrap_or_else(|| self.slowly(path)) {
+            Ok(seen) => self.object(seen),
+            Err(Blind::Missing) => Object::Missing,
+            Err(Blind::Because(why)) => Object::Unjudgeable(why),
+        }
+    }
+
+    fn majors(&self) -> Result<Majors, String> {
+        let bytes = file::read(&self.host.path("proc/devices")).map_err(|e| e.to_string())?;
+        Ok(devices::majors(&bytes))
+    }
+
+    fn drm_vendor(&self, minor: u32) -> Option<u32> {
+        pci::hexadecimal(
+            &self
+                .host
+                .path(&format!("sys/dev/char/{DRM}:{minor}/device")),
+            "vendor",
+        )
+        .ok()
+        .flatten()
+    }
+
+    fn nodes_inside(&self, real: &str) -> Result<Vec<(u32, u32)>, String> {
+        devices::inside(real)
+    }
+
+    fn tree_has_dev(&self, real: &str) -> Result<bool, String> {
+        let table = mountinfo::own().map_err(|e| e.to_string())?;
+        Ok(self.landmarks().are_in(&table.mounts(), real))
+    }
+
+    fn initial_user_namespace(&self) -> bool {
+        stat("/proc/self/ns/user").is_ok_and(|stat| stat.st_ino == FIRST_USER_NAMESPACE)
+    }
+}

@@ -1,0 +1,48 @@
+//! Processes by number and start time: a number alone is used again.
+
+use crate::file;
+
+/// A process, as it can be found again on the same boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// When it started, in clock ticks since the boot (`proc_pid_stat(5)`, field 22).
+    pub start: u64,
+}
+
+/// This process; start 0 when `/proc` cannot be read.
+#[must_use]
+pub fn me() -> Process {
+    let pid = std::process::id();
+    Process {
+        pid,
+        start: start_time(pid).unwrap_or(0),
+    }
+}
+
+/// When the process started, in clock ticks since the boot; `None` when there is no such process.
+#[must_use]
+pub fn start_time(pid: u32) -> Option<u64> {
+    look(pid).map(|(_, start)| start)
+}
+
+/// Whether it is the same process and still runs: a zombie does not.
+#[must_use]
+pub fn is_alive(pid: u32, start: u64) -> bool {
+    look(pid).is_some_and(|(state, started)| started == start && !matches!(state, 'Z' | 'X' | 'x'))
+}
+
+fn look(pid: u32) -> Option<(char, u64)> {
+    state_and_start(&file::read(&format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// State and start time from a `stat` line; the name before them may hold blanks and parentheses.
+fn state_and_start(line: &[u8]) -> Option<(char, u64)> {
+    let after = line.iter().rposition(|&b| b == b')')?;
+    let fields = std::str::from_utf8(line.get(after + 1..)?).ok()?;
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    // The state is field 3, the start time field 22.
+    Some((state, fields.nth(18)?.parse().ok()?))
+}

@@ -1,0 +1,116 @@
+//! The few system calls that nix does not have. The only module of this crate with `unsafe`.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use nix::errno::Errno;
+
+use crate::error::NodeError;
+
+/// 128 random bits in hexadecimal, from the kernel's generator.
+///
+/// # Errors
+/// The kernel has no generator (`getrandom(2)`).
+pub fn random_hex128() -> Result<String, NodeError> {
+    let mut bytes = [0_u8; 16];
+    // SAFETY: the buffer is ours, and its length is what we say.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    match Errno::result(got) {
+        Ok(16) => Ok(format!("{:032x}", u128::from_ne_bytes(bytes))),
+        Ok(_) => Err(NodeError::odd(
+            "read",
+            "the kernel's random numbers",
+            "fewer than asked for",
+        )),
+        Err(e) => Err(NodeError::new("read", "the kernel's random numbers", e)),
+    }
+}
+
+/// `struct { … } query` of `union bpf_attr` in `linux/bpf.h`, with room behind it for what newer kernels write back.
+#[repr(C)]
+#[derive(Default)]
+struct BpfQuery {
+    target_fd: u32,
+    attach_type: u32,
+    query_flags: u32,
+    attach_flags: u32,
+    prog_ids: u64,
+    prog_cnt: u32,
+    _pad: u32,
+    _newer: [u64; 12],
+}
+
+const BPF_PROG_QUERY: libc::c_int = 16;
+const BPF_CGROUP_DEVICE: u32 = 6;
+const BPF_F_QUERY_EFFECTIVE: u32 = 1;
+
+/// How many device programs decide for a control group of version 2, its ancestors' included.
+pub(crate) fn device_programs(group: &File) -> nix::Result<u32> {
+    let target_fd = group.as_fd().as_raw_fd().unsigned_abs();
+    let mut query = BpfQuery {
+        target_fd,
+        attach_type: BPF_CGROUP_DEVICE,
+        query_flags: BPF_F_QUERY_EFFECTIVE,
+        ..BpfQuery::default()
+    };
+    // SAFETY: the kernel reads and writes at most as many bytes as we say, and no list of programs is asked for.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_QUERY,
+            &raw mut query,
+            size_of::<BpfQuery>(),
+        )
+    };
+    match Errno::result(done) {
+        Ok(_) => Ok(query.prog_cnt),
+        // A kernel without such programs has none attached.
+        Err(Errno::ENOSYS | Errno::EINVAL) => Ok(0),
+        Err(e) => Err(e),
+    }
+}
+
+/// Gives `to` the extended attributes of `from`.
+pub(crate) fn copy_attributes(from: &File, to: &File) -> io::Result<()> {
+    // SAFETY: the kernel writes at most `room` bytes at `buffer`.
+    let names =
+        bytes_of(|buffer, room| unsafe { libc::flistxattr(from.as_raw_fd(), buffer.cast(), room) });
+    let names = match names {
+        Err(Errno::ENOTSUP) => return Ok(()),
+        names => names?,
+    };
+    for name in names.split_inclusive(|&b| b == 0) {
+        let Ok(name) = std::ffi::CStr::from_bytes_with_nul(name) else {
+            continue;
+        };
+        // SAFETY: as above, and `name` ends with NUL.
+        let value = bytes_of(|buffer, room| unsafe {
+            libc::fgetxattr(from.as_raw_fd(), name.as_ptr(), buffer.cast(), room)
+        })?;
+        // SAFETY: `value` is as long as we say, and `name` ends with NUL.
+        let done = unsafe {
+            libc::fsetxattr(
+                to.as_raw_fd(),
+                name.as_ptr(),
+                value.as_ptr().cast(),
+                value.len(),
+                0,
+            )
+        };
+        Errno::result(done)?;
+    }
+    Ok(())
+}
+
+/// Calls twice: for the length, and for the bytes.
+fn bytes_of(call: impl Fn(*mut u8, usize) -> isize) -> nix::Result<Vec<u8>> {
+    let length = usize::try_from(Errno::result(call(std::ptr::null_mut(), 0))?).unwrap_or(0);
+    let mut bytes = vec![0; length];
+    if length > 0 {
+        let got = Errno::result(call(bytes.as_mut_ptr(), length))?;
+        bytes.truncate(usize::try_from(got).unwrap_or(0));
+    }
+    Ok(bytes)
+}

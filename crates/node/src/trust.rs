@@ -1,0 +1,147 @@
+//! Reading files that decide something: only root may have written them, or may write them while we read.
+
+use std::fmt;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+use contract::inventory::FileId;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+
+use crate::error::NodeError;
+use crate::file;
+
+/// A file that only root could have written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trusted {
+    /// Its content.
+    pub bytes: Vec<u8>,
+    /// What it was when it was read.
+    pub id: FileId,
+}
+
+/// Why a file is not trusted.
+#[derive(Debug)]
+pub enum TrustError {
+    /// It, or a folder above it, is not there.
+    Missing(PathBuf),
+    /// It, or a folder above it, is not what it must be.
+    Untrusted {
+        /// The file or folder that is at fault.
+        path: PathBuf,
+        /// What is wrong with it, and what would be right.
+        why: String,
+    },
+    /// It cannot be read.
+    Unreadable(NodeError),
+}
+
+impl fmt::Display for TrustError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(path) => write!(f, "{} does not exist", path.display()),
+            Self::Untrusted { path, why } => write!(f, "{} {why}", path.display()),
+            Self::Unreadable(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for TrustError {}
+
+/// Reads a root-owned regular file of at most `max` bytes whose whole path only root can change.
+///
+/// # Errors
+/// [`TrustError`], naming the part of the path at fault.
+pub fn read_trusted(path: &Path, max: usize) -> Result<Trusted, TrustError> {
+    let (folder, name) = walk(path)?;
+    let flags = OFlag::O_RDONLY
+        | OFlag::O_NOFOLLOW
+        | OFlag::O_NONBLOCK
+        | OFlag::O_NOCTTY
+        | OFlag::O_CLOEXEC;
+    let fd = openat(&folder, name, flags, Mode::empty()).map_err(|e| failed(path, e))?;
+    let (stat, id) = file::id_of(&fd).map_err(|e| failed(path, e))?;
+    if !file::is(&stat, SFlag::S_IFREG) {
+        return Err(untrusted(path, "is not a regular file"));
+    }
+    if stat.st_nlink != 1 {
+        return Err(untrusted(path, "has more than one name (hard links)"));
+    }
+    only_root_writes(path, &stat)?;
+    let file = File::from(fd);
+    let bytes = file::read_bounded(&file, id.size, max).map_err(|e| {
+        TrustError::Unreadable(NodeError::new("read", path.display().to_string(), e))
+    })?;
+    let bytes = bytes.ok_or_else(|| untrusted(path, &format!("is larger than {max} bytes")))?;
+    let (_, after) = file::id_of(&file).map_err(|e| failed(path, e))?;
+    if after != id {
+        return Err(untrusted(path, "was changed while it was read"));
+    }
+    Ok(Trusted { bytes, id })
+}
+
+/// Goes down to the folder that holds the file, by handles, and checks each folder on the way.
+fn walk(path: &Path) -> Result<(OwnedFd, &Path), TrustError> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mut parts = path.components();
+    let name = match (parts.next(), path.file_name()) {
+        (Some(Component::RootDir), Some(name)) => Path::new(name),
+        _ => return Err(untrusted(path, "is not the absolute path of a file")),
+    };
+    parts.next_back();
+    let mut so_far = PathBuf::from("/");
+    let mut folder = open("/", flags, Mode::empty()).map_err(|e| failed(&so_far, e))?;
+    check_folder(&so_far, &folder)?;
+    for part in parts {
+        let Component::Normal(part) = part else {
+            return Err(untrusted(path, "has .. in its path"));
+        };
+        so_far.push(part);
+        folder = openat(&folder, part, flags, Mode::empty()).map_err(|e| failed(&so_far, e))?;
+        check_folder(&so_far, &folder)?;
+    }
+    Ok((folder, name))
+}
+
+fn check_folder(path: &Path, folder: &OwnedFd) -> Result<(), TrustError> {
+    only_root_writes(path, &fstat(folder).map_err(|e| failed(path, e))?)
+}
+
+/// A POSIX ACL that lets others write shows in the group bits; a sticky folder still lets anyone put things in.
+fn only_root_writes(path: &Path, stat: &FileStat) -> Result<(), TrustError> {
+    if stat.st_uid != 0 {
+        return Err(untrusted(
+            path,
+            &format!("belongs to user {}, must belong to root", stat.st_uid),
+        ));
+    }
+    if stat.st_mode & 0o022 != 0 {
+        return Err(untrusted(
+            path,
+            &format!(
+                "may be written by others than root (mode {:04o}), must not be",
+                stat.st_mode & 0o7777
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn untrusted(path: &Path, why: &str) -> TrustError {
+    TrustError::Untrusted {
+        path: path.to_owned(),
+        why: why.to_owned(),
+    }
+}
+
+fn failed(path: &Path, errno: Errno) -> TrustError {
+    match errno {
+        Errno::ENOENT => TrustError::Missing(path.to_owned()),
+        // With O_NOFOLLOW a link is ELOOP, with O_DIRECTORY as well it is ENOTDIR.
+        Errno::ELOOP => untrusted(path, "is a symbolic link, must be the file itself"),
+        Errno::ENOTDIR => untrusted(path, "is not a folder (a symbolic link is none either)"),
+        other => TrustError::Unreadable(NodeError::new("open", path.display().to_string(), other)),
+    }
+}

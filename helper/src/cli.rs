@@ -1,0 +1,289 @@
+//! The command line: grammar, global flags, dispatch, and how a failure is told. What a command does stands in
+//! [`crate::commands`].
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::{Parser, Subcommand, ValueEnum};
+use contract::config::Host;
+use shim::Setup;
+
+use crate::commands::{audit, check, completions, contracts, demo, inventory, lease, manual, version};
+use crate::exit::{Exit, Failure};
+use crate::handover;
+
+/// Grants containers exactly the NVIDIA GPUs they asked for.
+#[derive(Debug, Parser)]
+#[command(name = "quilt-gpu", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Args)]
+struct Global {
+    /// The node lies below this folder instead of `/`
+    #[arg(long, global = true, value_name = "DIR")]
+    host_root: Option<PathBuf>,
+    /// The configuration [default: $QUILT_GPU_CONFIG, or /etc/quilt-gpu/config.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// How to print
+    #[arg(long, global = true, value_enum)]
+    format: Option<Format>,
+    /// Say on stderr what is done
+    #[arg(long, short, global = true)]
+    verbose: bool,
+}
+
+/// How a command prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Table,
+    /// For machines
+    Json,
+    /// `check`: the changes to the spec as RFC 6902 operations
+    Patch,
+    #[value(hide = true)]
+    Prometheus,
+    #[value(hide = true)]
+    VfioInventory,
+    #[value(hide = true)]
+    MigInventory,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// What this node has
+    Inventory(inventory::Args),
+    /// Reservations and contracts
+    Contract(contracts::Args),
+    /// What the runtime would decide about a container; changes nothing
+    Check(check::Args),
+    /// Who has which GPU
+    Lease(lease::Args),
+    /// What was decided, and whether the record is whole
+    Audit(audit::Args),
+    /// Shows the main job on a made-up node with four GPUs
+    Demo(demo::Args),
+    /// A completion script for a shell
+    Completions(completions::Args),
+    /// Writes the manual pages into a folder
+    #[command(hide = true)]
+    Man(manual::Args),
+    /// The version of this program
+    Version,
+    #[command(hide = true)]
+    Stats(Later),
+    #[command(hide = true)]
+    Cdi(Later),
+    #[command(hide = true)]
+    Configure(Later),
+    #[command(hide = true)]
+    Doctor(Later),
+    #[command(hide = true)]
+    Broker(Later),
+    #[command(hide = true)]
+    Cuda(Later),
+    #[command(hide = true)]
+    Vfio(Later),
+    #[command(hide = true)]
+    Mig(Later),
+}
+
+/// A command of a later version, with whatever was said to it.
+#[derive(Debug, clap::Args)]
+struct Later {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _rest: Vec<OsString>,
+}
+
+/// What every command gets.
+pub(crate) struct Context<'a> {
+    /// The operator's side, with the node's place.
+    pub(crate) setup: Setup,
+    /// `--format`.
+    pub(crate) format: Option<Format>,
+    /// Where the answer goes.
+    pub(crate) out: &'a mut dyn Write,
+}
+
+impl Context<'_> {
+    /// Whether to print JSON, for commands that print a table or JSON.
+    pub(crate) fn json(&self) -> Result<bool, Failure> {
+        match self.format {
+            None | Some(Format::Table) => Ok(false),
+            Some(Format::Json) => Ok(true),
+            Some(other) => Err(not_offered(other, "table and json")),
+        }
+    }
+
+    /// Prints a document.
+    pub(crate) fn document(&mut self, document: &impl serde::Serialize) -> Result<(), Failure> {
+        serde_json::to_writer_pretty(&mut self.out, document)?;
+        Ok(writeln!(self.out)?)
+    }
+
+    /// The node's place.
+    pub(crate) fn host(&self) -> &Host {
+        &self.setup.config.host
+    }
+}
+
+/// A format that this command does not have.
+pub(crate) fn not_offered(format: Format, offered: &str) -> Failure {
+    let name = format.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    match format {
+        Format::Prometheus | Format::VfioInventory | Format::MigInventory => Failure::Usage(format!("--format {name} comes in a later version; this one has {offered}")),
+        _ => Failure::Usage(format!("--format {name} is not offered here; there are {offered}")),
+    }
+}
+
+/// The whole program: reads the process's arguments, answers on stdout, complains on stderr.
+#[must_use]
+pub fn main() -> Exit {
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr());
+    if args.first().is_some_and(|first| handover::is_runtime_call(first)) {
+        return tell(&handover::become_runtime(&args), false, &mut out, &mut err);
+    }
+    run(&args, &mut out, &mut err)
+}
+
+/// Runs one command line, without the program's name.
+pub fn run(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> Exit {
+    let words = std::iter::once(OsString::from("quilt-gpu")).chain(args.iter().cloned());
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let (to, exit): (&mut dyn Write, Exit) = if error.use_stderr() { (err, Exit::Usage) } else { (out, Exit::Done) };
+            // Nothing is left to be told when this cannot be written.
+            let _ = write!(to, "{}", error.render());
+            return exit;
+        }
+    };
+    if cli.global.verbose {
+        let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).without_time().with_target(false).try_init();
+    }
+    let json = cli.global.format == Some(Format::Json);
+    match dispatch(cli, out) {
+        Ok(exit) => exit,
+        Err(failure) => tell(&failure, json, out, err),
+    }
+}
+
+fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let setup = setup(&cli.global)?;
+    tracing::info!(config = %setup.path.display(), root = %setup.config.host.root, "set up");
+    let context = Context { setup, format: cli.global.format, out };
+    match cli.command {
+        Command::Inventory(args) => inventory::run(&args, context),
+        Command::Contract(args) => contracts::run(&args, context),
+        Command::Check(args) => check::run(&args, context),
+        Command::Lease(args) => lease::run(&args, context),
+        Command::Audit(args) => audit::run(&args, context),
+        Command::Demo(args) => demo::run(&args, context),
+        Command::Completions(args) => completions::run(&args, context),
+        Command::Man(args) => manual::run(&args),
+        Command::Version => version::run(context),
+        Command::Stats(_) => later("stats"),
+        Command::Cdi(_) => later("cdi"),
+        Command::Configure(_) => later("configure"),
+        Command::Doctor(_) => later("doctor"),
+        Command::Broker(_) => later("broker"),
+        Command::Cuda(_) => later("cuda"),
+        Command::Vfio(_) => later("vfio"),
+        Command::Mig(_) => later("mig"),
+    }
+}
+
+fn later(name: &str) -> Result<Exit, Failure> {
+    Err(Failure::Usage(format!("`quilt-gpu {name}` comes in a later version; `quilt-gpu --help` lists what this one has")))
+}
+
+/// The configuration, and the node where the flags put it. Unlike the runtime, which must start containers without
+/// GPUs whatever is wrong, the command line insists on a configuration that counts.
+fn setup(global: &Global) -> Result<Setup, Failure> {
+    let mut setup = match &global.config {
+        Some(path) if !path.exists() => return Err(Failure::Usage(format!("no configuration at {}", path.display()))),
+        Some(path) => Setup::read(&absolute(path)?),
+        None => Setup::from_environment(),
+    };
+    if let Some(problem) = setup.problem.take() {
+        return Err(Failure::Usage(format!("{}: {}; {}", problem.value, problem.message, problem.help)));
+    }
+    if let Some(root) = &global.host_root {
+        let root = absolute(root)?;
+        let text = root.to_str().ok_or_else(|| Failure::Usage(format!("--host-root {} is not UTF-8", root.display())))?;
+        if !root.is_dir() {
+            return Err(Failure::Usage(format!("--host-root {text} is no folder")));
+        }
+        setup.config.host = Host { root: text.into(), ..Host::default() };
+    }
+    Ok(setup)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|cause| Failure::Usage(format!("cannot tell where {} is: {cause}", path.display())))
+}
+
+/// One line on stderr for people; with `--format json` also the refusal as a document on stdout.
+fn tell(failure: &Failure, json: bool, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
+    if failure.exit() != Exit::Done {
+        // When these cannot be written there is nobody to tell it to; the exit status remains.
+        if let (Failure::Refused(refusal), true) = (failure, json) {
+            let _ = writeln!(out, "{}", refusal.to_json());
+        }
+        let _ = writeln!(err, "quilt-gpu: {failure}");
+    }
+    failure.exit()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn quilt_gpu(args: &[&str]) -> (u8, String, String) {
+        let args: Vec<OsString> = args.iter().map(Into::into).collect();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let exit = run(&args, &mut out, &mut err);
+        (exit.code(), String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    #[test]
+    fn the_grammar_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn usage_errors_are_2_and_say_what_would_work() {
+        for (args, part) in [
+            (&["no-such-command"][..], "no-such-command"),
+            (&["doctor", "--all"], "later version"),
+            (&["mig"], "later version"),
+            (&["inventory", "--config", "/does/not/exist"], "/does/not/exist"),
+            (&["inventory", "--host-root", "/does/not/exist"], "/does/not/exist"),
+            (&["inventory", "--format", "prometheus"], "later version"),
+            (&["inventory", "--format", "patch"], "table and json"),
+        ] {
+            let (code, out, err) = quilt_gpu(args);
+            assert_eq!((code, out.as_str()), (2, ""), "{args:?}: {err}");
+            assert!(err.contains(part), "{args:?}: {err}");
+        }
+    }
+
+    #[test]
+    fn help_goes_to_stdout_and_hides_what_is_not_there_yet() {
+        let (code, out, _) = quilt_gpu(&["--help"]);
+        assert_eq!(code, 0);
+        for (word, shown) in [("inventory", true), ("lease", true), ("doctor", false), ("vfio", false), ("prometheus", false)] {
+            assert_eq!(out.contains(word), shown, "{word}: {out}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `quilt-gpu inventory`: what the node has now; `inventory refresh`: the same, stored for the runtime.
+
+use std::io::Write;
+
+use contract::inventory::{Gpu, Inventory};
+use serde_json::json;
+
+use crate::cli::Context;
+use crate::exit::{Exit, Failure};
+use crate::inventory;
+use crate::table;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Looks again, stores what is found, and prints what changed
+    Refresh,
+}
+
+pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure> {
+    let json = context.json()?;
+    match args.action {
+        Some(Action::Refresh) => refresh(&mut context, json)?,
+        None => {
+            let inventory = inventory::discover(context.host()).map_err(Failure::Internal)?;
+            if json { context.document(&inventory)? } else { write!(context.out, "{}", text(&inventory))? }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn refresh(context: &mut Context<'_>, json: bool) -> Result<(), Failure> {
+    let refreshed = inventory::refresh(&context.setup).map_err(Failure::Internal)?;
+    if json {
+        return context.document(&json!({ "changes": refreshed.changes, "inventory": refreshed.inventory }));
+    }
+    for line in &refreshed.changes {
+        writeln!(context.out, "{}", table::one_line(line))?;
+    }
+    if refreshed.changes.is_empty() {
+        writeln!(context.out, "nothing changed")?;
+    }
+    Ok(())
+}
+
+/// The inventory for people.
+pub(crate) fn text(inventory: &Inventory) -> String {
+    let rows: Vec<_> = inventory.gpus.iter().map(row).collect();
+    let mut out = match rows.as_slice() {
+        [] => "this node has no NVIDIA GPU\n".to_owned(),
+        rows => table::render(["INDEX", "NAME", "PCI", "UUID", "MODEL", "NUMA", "STATE"], rows),
+    };
+    if let Some(version) = &inventory.facts.driver_version {
+        let (control, libraries, programs) = (inventory.control.len(), inventory.libraries.len(), inventory.binaries.len());
+        out.push_str(&format!("\ndriver {version}: {control} control nodes, {libraries} libraries, {programs} programs\n"));
+    }
+    for finding in &inventory.findings {
+        let weight = if finding.stops { "stops GPU containers" } else { "note" };
+        out.push_str(&format!("\n{} ({weight}): {}\n", finding.code, table::one_line(&finding.message)));
+    }
+    out
+}
+
+fn row(gpu: &Gpu) -> [String; 7] {
+    [
+        gpu.index.map(|index| index.to_string()).unwrap_or_default(),
+        gpu.minor.map(|minor| format!("nvidia{minor}")).unwrap_or_default(),
+        gpu.pci.clone(),
+        gpu.uuid.clone().unwrap_or_default(),
+        gpu.model.clone().unwrap_or_default(),
+        gpu.numa.map(|numa| numa.to_string()).unwrap_or_default(),
+        gpu.unavailable.as_ref().map_or_else(|| "usable".to_owned(), |reason| format!("unavailable: {reason}")),
+    ]
+}

@@ -1,0 +1,19 @@
+//! `quilt-gpu man DIR`: manual pages, for `make install`.
+
+use std::path::PathBuf;
+
+use clap::CommandFactory;
+
+use crate::cli::Cli;
+use crate::exit::{Exit, Failure};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The folder for the pages
+    dir: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    clap_mangen::generate_to(Cli::command(), &args.dir).map_err(|cause| Failure::Internal(format!("cannot write manual pages to {}: {cause}", args.dir.display())))?;
+    Ok(Exit::Done)
+}

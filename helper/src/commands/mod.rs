@@ -1,0 +1,11 @@
+//! One file for each command: its arguments, what it does, how it prints.
+
+pub(crate) mod audit;
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod contracts;
+pub(crate) mod demo;
+pub(crate) mod inventory;
+pub(crate) mod lease;
+pub(crate) mod manual;
+pub(crate) mod version;

@@ -1,0 +1,66 @@
+//! What differs between two inventories, in lines for people. No I/O.
+
+use std::collections::BTreeMap;
+
+use contract::inventory::{DeviceNode, FileId, Inventory};
+
+/// One line for each difference: `+` came, `-` went, `~` changed.
+#[must_use]
+pub fn changes(old: Option<&Inventory>, new: &Inventory) -> Vec<String> {
+    let (old, new) = (old.map(lines).unwrap_or_default(), lines(new));
+    let mut out = Vec::new();
+    for (what, was) in &old {
+        match new.get(what) {
+            None => out.push(format!("- {what}: {}", was.text)),
+            Some(is) if is.text != was.text => out.push(format!("~ {what}: {} -> {}", was.text, is.text)),
+            Some(is) if is.id != was.id => out.push(format!("~ {what}: {} was replaced", is.text)),
+            Some(_) => {}
+        }
+    }
+    out.extend(new.iter().filter(|(what, _)| !old.contains_key(*what)).map(|(what, is)| format!("+ {what}: {}", is.text)));
+    out
+}
+
+/// What is known about one thing.
+struct Known {
+    text: String,
+    id: Option<FileId>,
+}
+
+fn lines(inventory: &Inventory) -> BTreeMap<String, Known> {
+    let mut lines = BTreeMap::new();
+    let mut add = |what: String, text: String, id: Option<FileId>| {
+        lines.insert(what, Known { text, id });
+    };
+    if let Some(version) = &inventory.facts.driver_version {
+        add("driver".into(), version.clone(), None);
+    }
+    for (name, major) in &inventory.facts.majors {
+        add(format!("major {name} {major}"), "registered".into(), None);
+    }
+    for gpu in &inventory.gpus {
+        let uuid = gpu.uuid.as_deref().unwrap_or("uuid unknown");
+        let state = gpu.unavailable.as_deref().unwrap_or("usable");
+        add(format!("gpu {}", gpu.pci), format!("{}, {uuid}, {state}", gpu.minor.map_or_else(|| "no minor".to_owned(), |minor| format!("nvidia{minor}"))), None);
+    }
+    let nodes = inventory.gpus.iter().flat_map(|gpu| &gpu.nodes).chain(&inventory.control);
+    for node in nodes {
+        add(format!("node {}", node.path), described(node), None);
+    }
+    for library in &inventory.libraries {
+        add(format!("library {} ({}-bit)", library.soname, library.bits), library.host_path.clone(), Some(library.id));
+    }
+    for binary in &inventory.binaries {
+        add(format!("program {}", binary.name), binary.host_path.clone(), Some(binary.id));
+    }
+    for (at, finding) in inventory.findings.iter().enumerate() {
+        let same = inventory.findings.iter().take(at).filter(|other| other.code == finding.code).count();
+        let number = if same == 0 { String::new() } else { format!(" {}", same + 1) };
+        add(format!("finding {}{number}", finding.code), finding.message.clone(), None);
+    }
+    lines
+}
+
+fn described(node: &DeviceNode) -> String {
+    format!("{} {}:{}, mode {:04o}, owner {}:{}", node.host_path, node.major, node.minor, node.mode, node.uid, node.gid)
+}

@@ -1,0 +1,107 @@
+//! Which of the driver files that a search found are the loaded driver's. No I/O.
+
+use contract::capability::Capability;
+use contract::inventory::{Binary, FileId, Finding, Library};
+use linker::elf::{Class, Elf, Kind};
+use linker::families;
+
+/// Libraries of the driver packages that have a version of their own, so that the file name cannot say whose they are.
+const OWN_VERSION: [&str; 7] = ["libnvidia-api", "libnvidia-egl-gbm", "libnvidia-egl-wayland", "libnvidia-egl-wayland2", "libnvidia-egl-xcb", "libnvidia-egl-xlib", "libnvidia-nvvm70"];
+
+/// Without these nothing that asks for GPUs works, whatever capabilities it asks for.
+const NEEDED: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
+
+/// A file that a search found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    /// The path with links resolved inside the driver root.
+    pub(crate) real: String,
+    /// Which rule of the search found it.
+    pub(crate) found_by: String,
+    /// The file's identity.
+    pub(crate) id: FileId,
+    /// Owned by root, and nobody else can write it.
+    pub(crate) trusted: bool,
+}
+
+impl Candidate {
+    fn name(&self) -> &str {
+        self.real.rsplit('/').next().unwrap_or(&self.real)
+    }
+
+    /// Containers would run whatever somebody else puts into it.
+    fn untrusted(&self) -> Finding {
+        Finding { code: "file-untrusted".into(), stops: false, message: format!("{} is left out: others than root can write it; `chown root` and `chmod go-w` mend that", self.real) }
+    }
+}
+
+/// The libraries of the loaded version among those found, each SONAME once for each class; the first found wins.
+pub(crate) fn libraries(candidates: Vec<(Candidate, Elf)>, version: &str) -> (Vec<Library>, Vec<Finding>) {
+    let mut libraries: Vec<Library> = Vec::new();
+    let (mut findings, mut others) = (Vec::new(), Vec::new());
+    for (candidate, elf) in candidates {
+        let (stem, file_version) = candidate.name().split_once(".so.").unwrap_or((candidate.name(), ""));
+        if file_version != version && !OWN_VERSION.contains(&stem) {
+            if NEEDED.iter().any(|needed| needed.split(".so").next() == Some(stem)) {
+                others.push(file_version.to_owned());
+            }
+            continue;
+        }
+        let soname = elf.soname.clone().unwrap_or_else(|| candidate.name().to_owned());
+        let bits = if elf.class == Class::Elf64 { 64 } else { 32 };
+        let capabilities = capabilities(families::library_capabilities(&soname));
+        let known = libraries.iter().any(|library| library.soname == soname && library.bits == bits);
+        if known || capabilities.is_empty() || elf.kind != Kind::Shared {
+            continue;
+        }
+        if !candidate.trusted {
+            findings.push(candidate.untrusted());
+            continue;
+        }
+        libraries.push(Library { host_path: candidate.real, soname, bits, capabilities, id: candidate.id, found_by: candidate.found_by });
+    }
+    libraries.sort_by(|a, b| (&a.soname, b.bits).cmp(&(&b.soname, a.bits)));
+    let missing: Vec<&str> = NEEDED.into_iter().filter(|needed| !libraries.iter().any(|library| library.soname == *needed && library.bits == 64)).collect();
+    findings.extend(other_versions(others, version, &missing));
+    (libraries, findings)
+}
+
+/// What a search that found too little, or too much, means.
+fn other_versions(mut others: Vec<String>, version: &str, missing: &[&str]) -> Option<Finding> {
+    others.sort();
+    others.dedup();
+    let others = others.join(", ");
+    let (code, stops, message) = match (missing.is_empty(), others.is_empty()) {
+        (true, true) => return None,
+        (true, false) => ("driver-version-mixed", false, format!("driver files of {others} lie beside those of {version}, the loaded module's; only the latter are given out")),
+        (false, true) => ("library-missing", true, format!("no {} of the loaded driver {version}; install the driver's user-space libraries, or set [host] driver_root", missing.join(" and "))),
+        (false, false) => {
+            ("driver-version-mismatch", true, format!("the loaded module is {version} and the libraries are {others}: no {}; reboot, or reload the module", missing.join(" and ")))
+        }
+    };
+    Some(Finding { code: code.into(), stops, message })
+}
+
+/// The programs among those found, each name once; the first found wins.
+pub(crate) fn binaries(candidates: Vec<(String, Candidate)>) -> (Vec<Binary>, Vec<Finding>) {
+    let mut binaries: Vec<Binary> = Vec::new();
+    let mut findings = Vec::new();
+    for (name, candidate) in candidates {
+        if binaries.iter().any(|binary| binary.name == name) {
+            continue;
+        }
+        if candidate.trusted {
+            let capabilities = capabilities(families::binary_capabilities(&name));
+            binaries.push(Binary { host_path: candidate.real, name, capabilities, id: candidate.id });
+        } else {
+            findings.push(candidate.untrusted());
+        }
+    }
+    (binaries, findings)
+}
+
+/// The families' words as capabilities; words that no request can ask for fall out.
+fn capabilities(words: &[&str]) -> Vec<Capability> {
+    let all = [Capability::Compute, Capability::Utility, Capability::Graphics, Capability::Video, Capability::Display, Capability::Dri];
+    all.into_iter().filter(|capability| words.contains(&capability.name())).collect()
+}

@@ -1,0 +1,108 @@
+//! GPUs from what the bus and the driver say about them. No I/O.
+
+use contract::inventory::{DeviceNode, Facts, Finding, Gpu, Role};
+
+use node::driver::Information;
+use node::pci::Device;
+
+use super::nodes::{DevRoot, Trouble, gpu_major, mismatch};
+
+/// A GPU on the PCI bus.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Function {
+    /// What sysfs says about it.
+    pub(crate) device: Device,
+    /// Its DRM devices: name, major, minor.
+    pub(crate) drm: Vec<(String, u32, u32)>,
+}
+
+/// What the driver says about the GPUs that it holds, by PCI address.
+pub(crate) type Held = [(String, Information)];
+
+/// Every GPU in the order of the bus, usable or not, and what is wrong with their nodes.
+pub(crate) fn gpus(functions: &[Function], held: &Held, facts: &Facts, dev: &DevRoot<'_>) -> (Vec<Gpu>, Vec<Finding>) {
+    let mut findings = Vec::new();
+    let mut gpus: Vec<Gpu> = Vec::with_capacity(functions.len());
+    for function in functions {
+        let device = &function.device;
+        let held = held.iter().find(|(pci, _)| *pci == device.address).map(|(_, information)| information);
+        let node = own_node(device, held, facts, dev, &mut findings);
+        let (mut nodes, unavailable) = match node {
+            Ok(node) => (vec![node], None),
+            Err(reason) => (Vec::new(), Some(reason)),
+        };
+        if unavailable.is_none() {
+            nodes.extend(drm_nodes(function, dev, &mut findings));
+        }
+        gpus.push(Gpu {
+            vendor: "nvidia".into(),
+            pci: device.address.clone(),
+            index: None,
+            uuid: held.and_then(|held| held.uuid.clone()),
+            minor: held.and_then(|held| held.minor),
+            model: held.and_then(|held| held.model.clone()),
+            device_id: format!("0x{:04x}", device.device),
+            driver: device.driver.clone(),
+            numa: device.numa,
+            nodes,
+            unavailable,
+        });
+    }
+    refuse_shared_minors(&mut gpus);
+    for (gpu, index) in gpus.iter_mut().filter(|gpu| gpu.usable()).zip(0..) {
+        gpu.index = Some(index);
+    }
+    (gpus, findings)
+}
+
+/// A GPU's `/dev/nvidiaN`, or why it cannot be granted.
+fn own_node(device: &Device, held: Option<&Information>, facts: &Facts, dev: &DevRoot<'_>, findings: &mut Vec<Finding>) -> Result<DeviceNode, String> {
+    match device.driver.as_deref() {
+        Some("nvidia") => {}
+        None => return Err("no kernel driver holds it".into()),
+        Some("vfio-pci") => return Err("bound to vfio-pci, for a virtual machine".into()),
+        Some(other) => return Err(format!("held by the kernel driver {other}, not by nvidia")),
+    }
+    if facts.driver_version.is_none() {
+        return Err("the nvidia kernel module is not loaded".into());
+    }
+    let held = held.ok_or("the driver does not list it: lost, or not initialised")?;
+    if held.excluded {
+        return Err("excluded by an option of the nvidia kernel module".into());
+    }
+    let minor = held.minor.ok_or("the driver does not tell its device minor, so its node is unknown")?;
+    dev.node(&format!("nvidia{minor}"), (gpu_major(facts), minor), Role::Compute).map_err(|trouble| match trouble {
+        Trouble::Missing(path) => format!("{path} does not exist; run `nvidia-modprobe -c {minor}`"),
+        Trouble::Mismatch(message) => {
+            findings.push(mismatch(message.clone()));
+            message
+        }
+    })
+}
+
+/// The DRM nodes that exist; a missing one only means that `dri` has less to give.
+fn drm_nodes(function: &Function, dev: &DevRoot<'_>, findings: &mut Vec<Finding>) -> Vec<DeviceNode> {
+    let mut nodes = Vec::new();
+    for (name, major, minor) in &function.drm {
+        let role = if name.starts_with("render") { Role::Render } else { Role::Display };
+        match dev.node(&format!("dri/{name}"), (*major, *minor), role) {
+            Ok(node) => nodes.push(node),
+            Err(Trouble::Missing(_)) => {}
+            Err(Trouble::Mismatch(message)) => findings.push(mismatch(message)),
+        }
+    }
+    nodes
+}
+
+/// Two GPUs with one node would be granted to two containers.
+fn refuse_shared_minors(gpus: &mut [Gpu]) {
+    let minors: Vec<u32> = gpus.iter().filter(|gpu| gpu.usable()).filter_map(|gpu| gpu.minor).collect();
+    for gpu in gpus.iter_mut().filter(|gpu| gpu.usable()) {
+        if let Some(minor) = gpu.minor
+            && minors.iter().filter(|other| **other == minor).count() > 1
+        {
+            gpu.unavailable = Some(format!("the driver gives device minor {minor} to several GPUs"));
+            gpu.nodes.clear();
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What this node has: read from any host root, put together without I/O, stored for everything else to read.
+//!
+//! It starts no program and loads no library of the driver.
+
+mod changes;
+mod files;
+mod gpus;
+mod nodes;
+mod read;
+mod root;
+mod search;
+//mod store;
+
+use contract::config::Host;
+use contract::inventory::{Facts, Finding, Inventory, SCHEMA};
+use linker::elf::Elf;
+use node::driver::Information;
+
+pub use changes::changes;
+//pub use store::{Refreshed, current, load, refresh};
+
+use files::Candidate;
+use gpus::Function;
+use nodes::DevRoot;
+
+/// Everything that was read of a node; from here on nothing is.
+pub(crate) struct Seen {
+    pub(crate) facts: Facts,
+    pub(crate) functions: Vec<Function>,
+    pub(crate) held: Vec<(String, Information)>,
+    /// Driver libraries and programs, of any version.
+    pub(crate) libraries: Vec<(Candidate, Elf)>,
+    pub(crate) programs: Vec<(String, Candidate)>,
+    /// What reading itself found wrong.
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// Looks at the node.
+///
+/// # Errors
+/// What could not be read, and why. A missing driver, node or file is a finding, no error.
+pub fn discover(host: &Host) -> Result<Inventory, String> {
+    let seen = read::seen(host)?;
+    let dev_root = host.dev_root();
+    let look = |name: &str| read::at_name(&dev_root, name);
+    Ok(assemble(seen, &DevRoot { path: &dev_root, look: &look }))
+}
+
+/// The inventory that these facts make.
+pub(crate) fn assemble(seen: Seen, dev: &DevRoot<'_>) -> Inventory {
+    let Seen { facts, functions, held, libraries, programs, mut findings } = seen;
+    let (gpus, of_gpus) = gpus::gpus(&functions, &held, &facts, dev);
+    let mut inventory = Inventory { schema: SCHEMA, facts, gpus, control: Vec::new(), libraries: Vec::new(), binaries: Vec::new(), findings: Vec::new() };
+    // Without a GPU there is nothing to find missing; without the driver nothing of it is given out.
+    match (inventory.gpus.is_empty(), &inventory.facts.driver_version) {
+        (true, _) => return inventory,
+        (false, None) => findings = driver_missing(&inventory).into_iter().collect(),
+        (false, Some(version)) => {
+            let (control, of_control) = nodes::control(&inventory.facts, dev);
+            let (libraries, of_libraries) = files::libraries(libraries, version);
+            let (binaries, of_binaries) = files::binaries(programs);
+            findings.extend(of_gpus.into_iter().chain(of_control).chain(of_libraries).chain(of_binaries));
+            (inventory.control, inventory.libraries, inventory.binaries) = (control, libraries, binaries);
+        }
+    }
+    inventory.findings = findings;
+    inventory
+}
+
+/// GPUs that virtual machines hold need no driver here.
+fn driver_missing(inventory: &Inventory) -> Option<Finding> {
+    let waiting = inventory.gpus.iter().filter(|gpu| gpu.driver.as_deref() != Some("vfio-pci")).count();
+    (waiting > 0).then(|| Finding {
+        code: "driver-missing".into(),
+        stops: true,
+        message: format!("{waiting} NVIDIA GPU(s) on the bus and no nvidia kernel module loaded; run `modprobe nvidia`, or install the driver"),
+    })
+}
+
+#[cfg(test)]
+mod tests;

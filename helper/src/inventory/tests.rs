@@ -1,0 +1,319 @@
+//! The assembly on made-up facts, and the whole way over a made-up root on disk.
+
+use std::collections::BTreeMap;
+
+use contract::inventory::{FileId, Role};
+use linker::elf::{Class, EM_X86_64, Kind};
+use node::pci::Device;
+
+use super::*;
+use crate::inventory::nodes::AtName;
+
+const VERSION: &str = "535.309.01";
+
+fn facts() -> Facts {
+    let majors = [("nvidia", 195), ("nvidia-modeset", 195), ("nvidia-uvm", 511), ("nvidiactl", 195)];
+    Facts { boot_id: "b".into(), driver_version: Some(VERSION.into()), majors: majors.map(|(name, major)| (name.into(), major)).to_vec(), driver_gpus: Vec::new() }
+}
+
+fn function(pci: &str) -> Function {
+    Function { device: Device { address: pci.into(), driver: Some("nvidia".into()), ..Device::default() }, drm: Vec::new() }
+}
+
+fn held(pci: &str, minor: u32) -> (String, Information) {
+    (pci.into(), Information { minor: Some(minor), uuid: Some(format!("GPU-{minor}")), ..Information::default() })
+}
+
+fn char_node(major: u32, minor: u32) -> AtName {
+    AtName::Char { number: (major, minor), mode: 0o666, owner: (0, 0) }
+}
+
+/// Two GPUs whose minors are not their order on the bus, and all of the driver's nodes.
+struct Made {
+    facts: Facts,
+    functions: Vec<Function>,
+    held: Vec<(String, Information)>,
+    nodes: BTreeMap<&'static str, AtName>,
+    libraries: Vec<(Candidate, Elf)>,
+    programs: Vec<(String, Candidate)>,
+}
+
+impl Made {
+    fn new() -> Self {
+        let nodes = [("nvidia0", (195, 0)), ("nvidia1", (195, 1)), ("nvidiactl", (195, 255)), ("nvidia-modeset", (195, 254)), ("nvidia-uvm", (511, 0)), ("nvidia-uvm-tools", (511, 1))];
+        Self {
+            facts: facts(),
+            functions: vec![function("0000:01:00.0"), function("0000:41:00.0")],
+            held: vec![held("0000:01:00.0", 1), held("0000:41:00.0", 0)],
+            nodes: nodes.into_iter().map(|(name, (major, minor))| (name, char_node(major, minor))).collect(),
+            libraries: vec![library("libcuda", VERSION, "libcuda.so.1", Class::Elf64), library("libnvidia-ml", VERSION, "libnvidia-ml.so.1", Class::Elf64)],
+            programs: vec![("nvidia-smi".into(), candidate("usr/bin/nvidia-smi"))],
+        }
+    }
+
+    fn inventory(self) -> Inventory {
+        let look = |name: &str| self.nodes.get(name).cloned().unwrap_or(AtName::Missing);
+        let seen = Seen { facts: self.facts, functions: self.functions, held: self.held, libraries: self.libraries, programs: self.programs, findings: Vec::new() };
+        assemble(seen, &DevRoot { path: "/dev", look: &look })
+    }
+}
+
+fn candidate(path: &str) -> Candidate {
+    Candidate { real: format!("/{path}"), found_by: "test".into(), id: FileId { dev: 1, ino: 2, size: 3, ctime: 4, ctime_nsec: 5 }, trusted: true }
+}
+
+fn library(stem: &str, version: &str, soname: &str, class: Class) -> (Candidate, Elf) {
+    let folder = if class == Class::Elf64 { "usr/lib64" } else { "usr/lib" };
+    let elf = Elf { class, machine: EM_X86_64, kind: Kind::Shared, soname: Some(soname.into()), needed: Vec::new(), interp: None };
+    (candidate(&format!("{folder}/{stem}.so.{version}")), elf)
+}
+
+fn codes(inventory: &Inventory) -> Vec<(&str, bool)> {
+    inventory.findings.iter().map(|finding| (finding.code.as_str(), finding.stops)).collect()
+}
+
+#[test]
+fn a_healthy_node_in_pci_order_with_minors_of_its_own() {
+    let inventory = Made::new().inventory();
+    let known: Vec<_> = inventory.gpus.iter().map(|gpu| (gpu.pci.as_str(), gpu.index, gpu.minor, gpu.nodes[0].path.as_str(), gpu.usable())).collect();
+    assert_eq!(known, [("0000:01:00.0", Some(0), Some(1), "/dev/nvidia1", true), ("0000:41:00.0", Some(1), Some(0), "/dev/nvidia0", true)]);
+    let control: Vec<_> = inventory.control.iter().map(|node| (node.path.as_str(), node.major, node.minor)).collect();
+    assert_eq!(control, [("/dev/nvidiactl", 195, 255), ("/dev/nvidia-uvm", 511, 0), ("/dev/nvidia-uvm-tools", 511, 1), ("/dev/nvidia-modeset", 195, 254)]);
+    assert_eq!(inventory.libraries.len(), 2);
+    assert_eq!(inventory.findings, []);
+}
+
+#[test]
+fn nodes_that_are_missing_or_wrong() {
+    let table: [(&str, Option<AtName>, &str, bool); 9] = [
+        ("nvidia-uvm", None, "uvm-missing", true),
+        ("nvidia-uvm-tools", None, "uvm-tools-missing", false),
+        ("nvidia-modeset", None, "modeset-missing", false),
+        ("nvidiactl", None, "ctl-missing", true),
+        ("nvidia-uvm", Some(char_node(510, 0)), "node-mismatch", true),
+        ("nvidia-uvm", Some(char_node(511, 1)), "node-mismatch", true),
+        ("nvidiactl", Some(AtName::Other("a link".into())), "node-mismatch", true),
+        ("nvidia0", Some(char_node(195, 1)), "node-mismatch", true),
+        ("nvidia0", Some(char_node(1, 3)), "node-mismatch", true),
+    ];
+    for (name, at, code, stops) in table {
+        let mut made = Made::new();
+        match at.clone() {
+            Some(at) => made.nodes.insert(name, at),
+            None => made.nodes.remove(name),
+        };
+        let inventory = made.inventory();
+        assert_eq!(codes(&inventory), [(code, stops)], "{name} {at:?}");
+        assert!(inventory.findings[0].message.contains(name), "{:?}", inventory.findings);
+        let all = inventory.gpus.iter().flat_map(|gpu| &gpu.nodes).chain(&inventory.control);
+        assert!(all.into_iter().all(|node| node.path != format!("/dev/{name}")), "{name} {at:?}");
+    }
+}
+
+#[test]
+fn the_uvm_module_is_not_loaded_whatever_lies_in_dev() {
+    let mut made = Made::new();
+    made.facts.majors.retain(|(name, _)| name != "nvidia-uvm");
+    let inventory = made.inventory();
+    assert_eq!(codes(&inventory), [("uvm-missing", true), ("uvm-tools-missing", false)]);
+    assert!(inventory.control.iter().all(|node| !node.path.contains("uvm")));
+}
+
+#[test]
+fn an_older_driver_calls_its_major_nvidia_frontend() {
+    let mut made = Made::new();
+    made.facts.majors = vec![("nvidia-frontend".into(), 195), ("nvidia-uvm".into(), 511)];
+    assert_eq!(codes(&made.inventory()), []);
+}
+
+#[test]
+fn gpus_that_cannot_be_granted_say_why() {
+    type Change = fn(&mut Made);
+    let table: [(Change, &str); 9] = [
+        (|made| made.functions[1].device.driver = None, "no kernel driver"),
+        (|made| made.functions[1].device.driver = Some("vfio-pci".into()), "vfio-pci"),
+        (|made| made.functions[1].device.driver = Some("nouveau".into()), "nouveau"),
+        (|made| made.held.retain(|(pci, _)| pci != "0000:41:00.0"), "does not list"),
+        (|made| made.held[1].1.excluded = true, "excluded"),
+        (|made| made.held[1].1.minor = None, "device minor"),
+        (|made| drop(made.nodes.remove("nvidia0")), "/dev/nvidia0 does not exist"),
+        (|made| drop(made.nodes.insert("nvidia0", AtName::Other("a regular file".into()))), "a regular file"),
+        (|made| made.held[0].1.minor = Some(0), "several GPUs"),
+    ];
+    for (change, part) in table {
+        let mut made = Made::new();
+        change(&mut made);
+        let inventory = made.inventory();
+        let gpu = &inventory.gpus[1];
+        let reason = gpu.unavailable.as_deref().unwrap_or_default();
+        assert!(reason.contains(part), "{part}: {reason}");
+        assert_eq!((gpu.index, gpu.nodes.as_slice()), (None, &[][..]), "{part}");
+        let other = &inventory.gpus[0];
+        assert_eq!(other.index, other.usable().then_some(0), "{part}");
+    }
+}
+
+#[test]
+fn without_a_driver_hardware_is_listed_and_nothing_given() {
+    let mut made = Made::new();
+    made.facts = Facts { boot_id: "b".into(), ..Facts::default() };
+    made.held.clear();
+    let inventory = made.inventory();
+    assert_eq!(codes(&inventory), [("driver-missing", true)]);
+    assert!(inventory.gpus.iter().all(|gpu| !gpu.usable()));
+    assert!(inventory.control.is_empty() && inventory.libraries.is_empty() && inventory.binaries.is_empty());
+
+    let mut made = Made::new();
+    made.facts = Facts::default();
+    made.functions.iter_mut().for_each(|function| function.device.driver = Some("vfio-pci".into()));
+    assert_eq!(codes(&made.inventory()), [], "virtual machines need no driver here");
+
+    let mut made = Made::new();
+    made.functions.clear();
+    let inventory = made.inventory();
+    assert_eq!((inventory.gpus.len(), inventory.findings.len()), (0, 0), "a node without GPUs lacks nothing");
+}
+
+#[test]
+fn only_the_loaded_version_is_given_out() {
+    let old = |soname, stem| library(stem, "470.1", soname, Class::Elf64);
+    let table: [(Vec<(Candidate, Elf)>, &[&str], &[(&str, bool)]); 5] = [
+        (Made::new().libraries, &["libcuda.so.1", "libnvidia-ml.so.1"], &[]),
+        ([vec![old("libcuda.so.1", "libcuda")], Made::new().libraries].concat(), &["libcuda.so.1", "libnvidia-ml.so.1"], &[("driver-version-mixed", false)]),
+        (vec![old("libcuda.so.1", "libcuda"), old("libnvidia-ml.so.1", "libnvidia-ml")], &[], &[("driver-version-mismatch", true)]),
+        (Made::new().libraries.drain(1..).collect(), &["libnvidia-ml.so.1"], &[("library-missing", true)]),
+        (vec![], &[], &[("library-missing", true)]),
+    ];
+    for (libraries, given, findings) in table {
+        let names: Vec<_> = libraries.iter().map(|(candidate, _)| candidate.real.clone()).collect();
+        let inventory = Made { libraries, ..Made::new() }.inventory();
+        let sonames: Vec<_> = inventory.libraries.iter().map(|library| library.soname.as_str()).collect();
+        assert_eq!((sonames.as_slice(), codes(&inventory).as_slice()), (given, findings), "{names:?}");
+    }
+}
+
+#[test]
+fn libraries_by_class_name_and_version_of_their_own() {
+    let mut made = Made::new();
+    made.libraries.push(library("libcuda", VERSION, "libcuda.so.1", Class::Elf32));
+    made.libraries.push(library("libnvidia-egl-gbm", "1.1.0", "libnvidia-egl-gbm.so.1", Class::Elf64));
+    made.libraries.push(library("libnvidia-somethingnew", VERSION, "libnvidia-somethingnew.so.1", Class::Elf64));
+    made.libraries.push(library("libnvidia-somethingelse", "2.0", "libnvidia-somethingelse.so.2", Class::Elf64));
+    let known: Vec<_> = made.inventory().libraries.into_iter().map(|library| (library.soname, library.bits)).collect();
+    let expected = [("libcuda.so.1", 64), ("libcuda.so.1", 32), ("libnvidia-egl-gbm.so.1", 64), ("libnvidia-ml.so.1", 64), ("libnvidia-somethingnew.so.1", 64)];
+    assert_eq!(known, expected.map(|(soname, bits)| (soname.to_owned(), bits)));
+}
+
+#[test]
+fn files_that_others_can_write_are_left_out() {
+    let mut made = Made::new();
+    made.programs[0].1.trusted = false;
+    let inventory = made.inventory();
+    assert_eq!((codes(&inventory).as_slice(), inventory.binaries.len()), (&[("file-untrusted", false)][..], 0));
+
+    let mut made = Made::new();
+    made.libraries[0].0.trusted = false;
+    assert_eq!(codes(&made.inventory()), [("file-untrusted", false), ("library-missing", true)]);
+}
+
+#[test]
+fn display_nodes_follow_their_gpu() {
+    let mut made = Made::new();
+    made.functions[1].drm = vec![("card1".into(), 226, 1), ("renderD128".into(), 226, 128), ("card9".into(), 226, 9)];
+    made.nodes.insert("dri/card1", char_node(226, 1));
+    made.nodes.insert("dri/renderD128", char_node(226, 128));
+    let inventory = made.inventory();
+    let nodes: Vec<_> = inventory.gpus[1].nodes.iter().map(|node| (node.path.as_str(), node.role)).collect();
+    assert_eq!(nodes, [("/dev/nvidia0", Role::Compute), ("/dev/dri/card1", Role::Display), ("/dev/dri/renderD128", Role::Render)]);
+}
+
+#[test]
+fn changes_are_named() {
+    let old = Made::new().inventory();
+    assert_eq!(changes(Some(&old), &old), Vec::<String>::new());
+    assert!(changes(None, &old).iter().any(|line| line == "+ driver: 535.309.01"));
+
+    let mut new = old.clone();
+    new.facts.driver_version = Some("550.1".into());
+    new.libraries.remove(0);
+    new.libraries[0].id.ino += 1;
+    new.control[0].mode = 0o660;
+    let lines = changes(Some(&old), &new);
+    let expected = [
+        "~ driver: 535.309.01 -> 550.1",
+        "- library libcuda.so.1 (64-bit): /usr/lib64/libcuda.so.535.309.01",
+        "~ library libnvidia-ml.so.1 (64-bit): /usr/lib64/libnvidia-ml.so.535.309.01 was replaced",
+        "~ node /dev/nvidiactl: /dev/nvidiactl 195:255, mode 0666, owner 0:0 -> /dev/nvidiactl 195:255, mode 0660, owner 0:0",
+    ];
+    assert_eq!(lines, expected);
+}
+
+/// A host root on disk, with real device nodes when we are root.
+fn host(root: &std::path::Path) -> Host {
+    Host { root: root.to_str().unwrap().to_owned(), ..Host::default() }
+}
+
+fn put(root: &std::path::Path, name: &str, content: &[u8]) {
+    let path = root.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
+}
+
+/// The least that the kernel shows of one GPU with its driver.
+fn lay_out(root: &std::path::Path) {
+    for (name, content) in [("vendor", "0x10de\n"), ("device", "0x20b0\n"), ("class", "0x030200\n"), ("numa_node", "1\n"), ("drm/card0/dev", "226:0\n")] {
+        put(root, &format!("sys/bus/pci/devices/0000:01:00.0/{name}"), content.as_bytes());
+    }
+    for (name, content) in [("vendor", "0x10de\n"), ("device", "0x1aef\n"), ("class", "0x040300\n")] {
+        put(root, &format!("sys/bus/pci/devices/0000:01:00.1/{name}"), content.as_bytes());
+    }
+    std::os::unix::fs::symlink("../../../../bus/pci/drivers/nvidia", root.join("sys/bus/pci/devices/0000:01:00.0/driver")).unwrap();
+    put(root, "proc/driver/nvidia/version", format!("NVRM version: NVIDIA UNIX x86_64 Kernel Module  {VERSION}  Fri Jan 10\n").as_bytes());
+    put(root, "proc/driver/nvidia/gpus/0000:01:00.0/information", b"Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-5d1f\nDevice Minor: \t 3\n");
+    put(root, "proc/devices", b"Character devices:\n195 nvidia\n195 nvidiactl\n511 nvidia-uvm\n\nBlock devices:\n259 blkext\n");
+}
+
+#[test]
+fn a_root_without_a_gpu_has_an_empty_inventory() {
+    let root = tempfile::tempdir().unwrap();
+    let inventory = discover(&host(root.path())).unwrap();
+    assert_eq!((inventory.gpus.len(), inventory.control.len(), inventory.findings.len()), (0, 0, 0));
+}
+
+#[test]
+fn a_root_on_disk() {
+    let root = tempfile::tempdir().unwrap();
+    lay_out(root.path());
+    let inventory = discover(&host(root.path())).unwrap();
+    let [gpu] = inventory.gpus.as_slice() else { panic!("{:?}", inventory.gpus) };
+    assert_eq!((gpu.minor, gpu.uuid.as_deref(), gpu.model.as_deref(), gpu.numa, gpu.device_id.as_str()), (Some(3), Some("GPU-5d1f"), Some("NVIDIA A100"), Some(1), "0x20b0"));
+    assert!(gpu.unavailable.as_deref().is_some_and(|why| why.contains("dev/nvidia3 does not exist")), "{gpu:?}");
+    assert!(codes(&inventory).contains(&("library-missing", true)), "{:?}", inventory.findings);
+}
+
+#[test]
+fn nodes_on_disk_count_by_number_and_links_are_not_followed() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: making device nodes needs root");
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    lay_out(root.path());
+    let dev = root.path().join("dev");
+    std::fs::create_dir(&dev).unwrap();
+    let make = |name: &str, major, minor| {
+        use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+        mknod(&dev.join(name), SFlag::S_IFCHR, Mode::from_bits_truncate(0o660), makedev(major, minor)).unwrap();
+    };
+    for (name, major, minor) in [("nvidia3", 195, 3), ("nvidia-uvm", 511, 0), ("nvidia-uvm-tools", 511, 0), ("real", 195, 255)] {
+        make(name, major, minor);
+    }
+    std::os::unix::fs::symlink("real", dev.join("nvidiactl")).unwrap();
+    let inventory = discover(&host(root.path())).unwrap();
+    let node = &inventory.gpus[0].nodes[0];
+    assert_eq!((node.path.as_str(), node.major, node.minor, node.mode & 0o600), ("/dev/nvidia3", 195, 3, 0o600));
+    assert_eq!(node.host_path, format!("{}/nvidia3", dev.display()));
+    let control: Vec<_> = inventory.control.iter().map(|node| node.path.as_str()).collect();
+    assert_eq!(control, ["/dev/nvidia-uvm"], "{:?}", inventory.findings);
+    assert_eq!(inventory.findings.iter().filter(|finding| finding.code == "node-mismatch").count(), 2);
+}

@@ -1,0 +1,122 @@
+#!/bin/bash
+# Installs what the tests and the demo need on a Debian 12 machine, as root:
+#   setup.sh runtime   runc and small tools            (demo, tests)
+#   setup.sh docker    Docker's daemon and client      (tests; no daemon is started)
+#   setup.sh driver    NVIDIA's libraries into .cache  (tests; stand-ins serve where they are missing)
+# Several words do several things. Quick when all is there; says what it installs.
+set -euo pipefail
+workspace=$(cd "$(dirname "$0")/.." && pwd)
+cache=${QUILT_TEST_CACHE:-$workspace/.cache}/driver
+
+say() { printf 'setup: %s\n' "$*"; }
+
+# need FILE=PACKAGE...: installs the packages whose file is missing.
+need() {
+  local pair missing=()
+  for pair in "$@"; do
+    [ -e "${pair%%=*}" ] || missing+=("${pair#*=}")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  say "apt-get install ${missing[*]}"
+  refresh_lists
+  # 101 from policy-rc.d: packages start no services. One that exists is left alone.
+  local policy=/usr/sbin/policy-rc.d ours= failed=
+  if [ ! -e $policy ]; then
+    printf '#!/bin/sh\nexit 101\n' >$policy
+    chmod 755 $policy
+    ours=1
+  fi
+  DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-remove --no-install-recommends \
+    "${missing[@]}" >/dev/null || failed=1
+  [ -z "$ours" ] || rm $policy
+  [ -z "$failed" ]
+}
+
+lists_are_new=
+refresh_lists() {
+  [ -n "$lists_are_new" ] || apt-get -qq update
+  lists_are_new=1
+}
+
+runtime() {
+  need /usr/sbin/runc=runc /bin/busybox=busybox-static /usr/bin/jq=jq /usr/bin/strace=strace \
+    /usr/bin/cc=gcc /usr/include/stdio.h=libc6-dev /usr/bin/readelf=binutils
+  # A dynamic busybox does not run in an empty root.
+  if LC_ALL=C ldd /bin/busybox >/dev/null 2>&1; then
+    say "apt-get install busybox-static (in place of busybox)"
+    refresh_lists
+    DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes busybox-static >/dev/null
+  fi
+}
+
+docker() {
+  # By Debian's paths: a client elsewhere on PATH may be another version.
+  need /usr/sbin/dockerd=docker.io /usr/bin/docker=docker.io /usr/bin/containerd=containerd \
+    /usr/sbin/runc=runc /sbin/ip=iproute2 /usr/sbin/iptables=iptables /usr/bin/nsenter=util-linux
+}
+
+# The archive's packages, unpacked, never installed: libraries into lib/, programs into bin/.
+driver() {
+  if [ -f "$cache/real/version" ]; then
+    say "driver files $(cat "$cache/real/version") are in $cache/real"
+    return
+  fi
+  mkdir -p "$cache"
+  local work
+  work=$(mktemp -d "$cache/work.XXXXXX")
+  # In the background: as a condition it would run on after an error.
+  fetch_driver "$work" &
+  if wait $!; then
+    say "driver files $(cat "$cache/real/version"), from Debian's non-free archive, are now in $cache/real"
+  else
+    say "the archive does not offer the driver: tests use stand-ins"
+  fi
+  rm -rf "$work"
+}
+
+packages="libcuda1 libcudadebugger1 libnvidia-ml1 libnvidia-cfg1 libnvidia-ptxjitcompiler1
+  libnvidia-encode1 libnvcuvid1 nvidia-smi nvidia-driver-bin nvidia-cuda-mps"
+
+fetch_driver() {
+  local work=$1 site release
+  release=$(. /etc/os-release && echo "$VERSION_CODENAME")
+  # An apt state of its own, at the archive that the machine already uses.
+  [ -n "$(find /var/lib/apt/lists -name '*Packages*' -print -quit)" ] || refresh_lists
+  site=$(apt-get indextargets --format '$(ORIGIN) $(CODENAME) $(COMPONENT) $(REPO_URI)' |
+    awk -v release="$release" '$1 == "Debian" && $2 == release && $3 == "main" { print $4; exit }')
+  [ -n "$site" ]
+  mkdir -p "$work"/{state/lists/partial,cache/archives/partial,debs,tree,real/lib,real/bin}
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $site $release non-free non-free-firmware" \
+    >"$work/sources.list"
+  cat >"$work/apt.conf" <<EOF
+Dir::State "$work/state";
+Dir::State::status "/dev/null";
+Dir::Cache "$work/cache";
+Dir::Etc::sourcelist "$work/sources.list";
+Dir::Etc::sourceparts "/dev/null";
+Acquire::Languages "none";
+APT::Architecture "amd64";
+APT::Sandbox::User "root";
+EOF
+  export APT_CONFIG=$work/apt.conf
+  apt-get -qq update
+  say "apt-get download, to unpack and not to install:" $packages
+  # shellcheck disable=SC2086 # a list of words
+  (cd "$work/debs" && apt-get -qq download $packages)
+  for package in "$work"/debs/*.deb; do dpkg-deb --extract "$package" "$work/tree"; done
+
+  local library
+  library=$(find "$work/tree" -name 'libcuda.so.[0-9]*.*' -type f -print -quit)
+  find "$work/tree/usr/lib" -name 'lib*.so.[0-9]*' -type f -exec mv -t "$work/real/lib" {} +
+  find "$work/tree/usr" -name 'nvidia-*' -type f -perm -100 ! -name '*.sh' -exec mv -t "$work/real/bin" {} +
+  echo "${library##*/libcuda.so.}" >"$work/real/version"
+  mv -T "$work/real" "$cache/real"
+}
+
+[ $# -gt 0 ] || set -- help
+for task in "$@"; do
+  case $task in
+    runtime|docker|driver) $task ;;
+    *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  esac
+done

@@ -1,0 +1,86 @@
+//! Runs inside containers under test and says what can be seen and opened there, one JSON value a
+//! line. Dynamically linked on purpose: `dlopen` must go through the image's own loader.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use integration::probe;
+use serde_json::{Value, json};
+
+const USAGE: &str = "\
+usage: quilt-probe devices [FOLDER]        nodes named nvidia* below FOLDER (/dev), and opening them
+       quilt-probe numbers MAJOR LOW HIGH  own nodes of these numbers, and opening them
+       quilt-probe dlopen NAME...          which file the loader takes for each name
+       quilt-probe env | mounts
+       quilt-probe all [MAJOR:LOW-HIGH | NAME]...   everything in one document
+       quilt-probe sleep [SECONDS]
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let report = match args.as_slice() {
+        ["devices"] => probe::devices(Path::new("/dev")),
+        ["devices", folder] => probe::devices(Path::new(folder)),
+        ["numbers", major, low, high] => match range(major, low, high) {
+            Some(numbers) => numbers,
+            None => return usage(),
+        },
+        ["dlopen", names @ ..] => probe::libraries(names),
+        ["env"] => vec![probe::environment()],
+        ["mounts"] => probe::mounts(),
+        ["all", what @ ..] => vec![everything(what)],
+        ["sleep"] => sleep("3600"),
+        ["sleep", seconds] => sleep(seconds),
+        _ => return usage(),
+    };
+    match print(&report) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn everything(what: &[&str]) -> Value {
+    let (ranges, names): (Vec<&str>, Vec<&str>) = what.iter().partition(|arg| arg.contains(':'));
+    let numbers: Vec<Value> = ranges
+        .iter()
+        .filter_map(|arg| {
+            let (major, minors) = arg.split_once(':')?;
+            let (low, high) = minors.split_once('-')?;
+            range(major, low, high)
+        })
+        .flatten()
+        .collect();
+    json!({
+        "devices": probe::devices(Path::new("/dev")),
+        "numbers": numbers,
+        "libraries": probe::libraries(&names),
+        "env": probe::environment(),
+        "mounts": probe::mounts(),
+    })
+}
+
+fn range(major: &str, low: &str, high: &str) -> Option<Vec<Value>> {
+    let (major, low, high) = (major.parse().ok()?, low.parse().ok()?, high.parse().ok()?);
+    Some(probe::numbers('c', major, low, high))
+}
+
+fn sleep(seconds: &str) -> Vec<Value> {
+    std::thread::sleep(Duration::from_secs(seconds.parse().unwrap_or(0)));
+    Vec::new()
+}
+
+fn print(report: &[Value]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for value in report {
+        writeln!(out, "{value}")?;
+    }
+    out.flush()
+}
+
+fn usage() -> ExitCode {
+    let _ = io::stderr().write_all(USAGE.as_bytes());
+    ExitCode::from(2)
+}

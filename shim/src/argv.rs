@@ -1,0 +1,351 @@
+//! The command line, in runc's grammar.
+//!
+//! The low-level runtime gets the same words, so whatever two readers could take differently is refused before
+//! `create`, `run`, `restore` and `update`: unknown flags, a flag given twice, words after the container id. Anything in
+//! front of other verbs passes: those open nothing.
+
+use contract::{Code, Refusal};
+
+/// Verbs that are ours; everything else goes straight on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Make a container, not yet running its program.
+    Create,
+    /// Make, start, wait, remove.
+    Run,
+    /// Make from a checkpoint.
+    Restore,
+    /// Another process in a container.
+    Exec,
+    /// Change limits.
+    Update,
+    /// Remove.
+    Delete,
+}
+
+impl Verb {
+    fn of(word: &[u8]) -> Option<Self> {
+        Some(match word {
+            b"create" => Self::Create,
+            b"run" => Self::Run,
+            b"restore" => Self::Restore,
+            b"exec" => Self::Exec,
+            b"update" => Self::Update,
+            b"delete" => Self::Delete,
+            _ => return None,
+        })
+    }
+
+    /// Whether the verb brings a container into being.
+    #[must_use]
+    pub fn makes(self) -> bool {
+        matches!(self, Self::Create | Self::Run | Self::Restore)
+    }
+
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Run => "run",
+            Self::Restore => "restore",
+            Self::Exec => "exec",
+            Self::Update => "update",
+            Self::Delete => "delete",
+        }
+    }
+
+    /// The verb's flags: those with a value, and those without. runc 1.0 to 1.3, crun 1.x.
+    fn flags(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Self::Create => (&["bundle", "b", "console-socket", "pid-file", "pidfd-socket", "preserve-fds"], &["no-pivot", "no-new-keyring"]),
+            Self::Run => {
+                (&["bundle", "b", "console-socket", "pid-file", "pidfd-socket", "preserve-fds"], &["no-pivot", "no-new-keyring", "detach", "d", "keep", "no-subreaper"])
+            }
+            Self::Restore => (
+                &["bundle", "b", "console-socket", "pid-file", "image-path", "work-path", "manage-cgroups-mode", "empty-ns", "lsm-profile", "lsm-mount-context"],
+                &["tcp-established", "ext-unix-sk", "shell-job", "file-locks", "detach", "d", "no-subreaper", "no-pivot", "auto-dedup", "lazy-pages"],
+            ),
+            Self::Exec => (
+                &[
+                    "console-socket", "cwd", "env", "e", "user", "u", "additional-gids", "g", "process", "p", "pid-file", "pidfd-socket", "process-label", "apparmor",
+                    "cap", "c", "preserve-fds", "cgroup",
+                ],
+                &["tty", "t", "detach", "d", "no-new-privs", "ignore-paused"],
+            ),
+            Self::Update => (
+                &[
+                    "resources", "r", "blkio-weight", "cpu-period", "cpu-quota", "cpu-burst", "cpu-share", "cpu-rt-period", "cpu-rt-runtime", "cpuset-cpus", "cpuset-mems",
+                    "kernel-memory", "kernel-memory-tcp", "memory", "memory-reservation", "memory-swap", "pids-limit", "l3-cache-schema", "mem-bw-schema", "cpu-idle",
+                ],
+                &[],
+            ),
+            Self::Delete => (&[], &["force", "f"]),
+        }
+    }
+}
+
+/// Global flags with a value, of runc and crun.
+const GLOBAL_VALUES: &[&str] = &["log", "log-format", "log-level", "root", "criu", "rootless", "cgroup-manager"];
+/// Global flags without a value.
+const GLOBAL_SWITCHES: &[&str] = &["debug", "systemd-cgroup", "help", "h", "version", "v"];
+
+/// A command line with one of our verbs. Words are kept as they came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call<'a> {
+    /// The verb.
+    pub verb: Verb,
+    /// Where the verb stands among the words.
+    pub verb_index: usize,
+    /// The container id; empty when it is missing (the low-level runtime says so itself).
+    pub id: &'a str,
+    /// Flags in order: name without dashes, value if it has one, and the index of the word that holds the value.
+    flags: Vec<Flag<'a>>,
+    /// Whether the words were read to their end without doubt.
+    pub clear: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Flag<'a> {
+    name: &'a str,
+    value: Option<&'a str>,
+    word: usize,
+}
+
+impl<'a> Call<'a> {
+    /// The value of a flag, the last if it was given more than once.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&'a str> {
+        self.flags.iter().rev().find(|f| f.name == name).and_then(|f| f.value)
+    }
+
+    /// The value of a flag by its long or short name, and the index of the word that holds it.
+    #[must_use]
+    pub fn value_at(&self, long: &str, short: &str) -> Option<(&'a str, usize)> {
+        let flag = self.flags.iter().rev().find(|f| f.name == long || f.name == short)?;
+        flag.value.map(|value| (value, flag.word))
+    }
+
+    /// Whether a flag is there.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.flags.iter().any(|f| f.name == name)
+    }
+
+    /// The bundle as it was named; the current folder when it was not.
+    #[must_use]
+    pub fn bundle(&self) -> &'a str {
+        self.value_at("bundle", "b").map_or(".", |(value, _)| value)
+    }
+}
+
+/// What to do with a command line.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Parsed<'a> {
+    /// Not ours: hand over untouched.
+    Pass,
+    /// Ours.
+    Ours(Call<'a>),
+}
+
+/// Finds the verb without allocating: the first word that is not a flag or a flag's value.
+///
+/// Returns `None` when nothing of it is ours, so that a pass-through costs this loop and nothing else.
+pub(crate) fn quick_verb<'a>(words: impl Iterator<Item = &'a [u8]>) -> Option<Verb> {
+    let mut skip = false;
+    let mut doubt = false;
+    for word in words {
+        if std::mem::take(&mut skip) {
+            continue;
+        }
+        match flag_name(word) {
+            Some((name, has_value)) => {
+                let known = |list: &[&str]| list.iter().any(|f| f.as_bytes() == name);
+                skip = known(GLOBAL_VALUES) && !has_value;
+                doubt |= !known(GLOBAL_VALUES) && !known(GLOBAL_SWITCHES);
+            }
+            None => match Verb::of(word) {
+                Some(verb) if !doubt || verb.makes() => return Some(verb),
+                // After an unknown flag the next word may be its value: only the absence of every making verb is safe.
+                _ if doubt => {}
+                _ => return None,
+            },
+        }
+    }
+    None
+}
+
+/// `--name` or `-name`, with or without `=value`; `-` alone and `--` are words.
+fn flag_name(word: &[u8]) -> Option<(&[u8], bool)> {
+    let rest = word.strip_prefix(b"-")?;
+    let rest = rest.strip_prefix(b"-").unwrap_or(rest);
+    if rest.is_empty() {
+        return None;
+    }
+    match rest.iter().position(|b| *b == b'=') {
+        Some(end) => Some((rest.get(..end).unwrap_or_default(), true)),
+        None => Some((rest, false)),
+    }
+}
+
+/// Reads the words after the program's name.
+///
+/// # Errors
+/// `UNSAFE_SPEC` naming the word that leaves doubt, before a verb that makes a container.
+pub fn parse<'a>(words: &[&'a str]) -> Result<Parsed<'a>, Refusal> {
+    let Some(verb) = quick_verb(words.iter().map(|w| w.as_bytes())) else {
+        return Ok(Parsed::Pass);
+    };
+    let mut reader = Reader { words, at: 0, flags: Vec::new(), doubt: None };
+    reader.flags_of(GLOBAL_VALUES, GLOBAL_SWITCHES);
+    let verb_index = reader.at;
+    if reader.words.get(verb_index).and_then(|w| Verb::of(w.as_bytes())) != Some(verb) {
+        reader.doubt.get_or_insert((verb_index, "the verb is not where it should be"));
+    }
+    reader.at += 1;
+    let (values, switches) = verb.flags();
+    reader.flags_of(values, switches);
+    let id = words.get(reader.at).copied().unwrap_or("");
+    // exec: what follows the id is the tenant's command.
+    if verb != Verb::Exec
+        && let Some(extra) = words.get(reader.at + 1)
+        && !extra.is_empty()
+    {
+        reader.doubt.get_or_insert((reader.at + 1, "nothing may follow the container id"));
+    }
+    let doubt = reader.doubt;
+    if let Some((at, why)) = doubt
+        && (verb.makes() || verb == Verb::Update)
+    {
+        return Err(unclear(words.get(at).copied().unwrap_or(""), at, why));
+    }
+    Ok(Parsed::Ours(Call { verb, verb_index, id, flags: reader.flags, clear: doubt.is_none() }))
+}
+
+fn unclear(word: &str, at: usize, why: &str) -> Refusal {
+    let name = word.split('=').next().unwrap_or(word);
+    Refusal::new(Code::UnsafeSpec, "args", format!("the command line can be read in two ways: {why}"), "call the runtime as containerd and Podman do: --root R --log L create --bundle B --pid-file P ID")
+        .at(format!("argv/{}", at + 1), name)
+}
+
+struct Reader<'w, 'a> {
+    words: &'w [&'a str],
+    at: usize,
+    flags: Vec<Flag<'a>>,
+    doubt: Option<(usize, &'static str)>,
+}
+
+impl Reader<'_, '_> {
+    /// Reads flags up to the first word that is none.
+    fn flags_of(&mut self, values: &[&str], switches: &[&str]) {
+        let first = self.flags.len();
+        while let Some(word) = self.words.get(self.at).copied() {
+            if !word.starts_with('-') || word == "-" {
+                return;
+            }
+            let at = self.at;
+            self.at += 1;
+            let bare = word.strip_prefix("--").unwrap_or_else(|| word.get(1..).unwrap_or(""));
+            let (name, inline) = bare.split_once('=').map_or((bare, None), |(n, v)| (n, Some(v)));
+            let dashes = word.len() - bare.len();
+            // Go takes `-bundle` and `--b`, others read them otherwise.
+            if (name.len() == 1) != (dashes == 1) {
+                self.doubt.get_or_insert((at, "one dash for one letter, two for a word"));
+            }
+            let (value, held) = match (values.contains(&name), inline) {
+                (true, Some(value)) => (Some(value), at),
+                (true, None) => {
+                    self.at += 1;
+                    (self.words.get(at + 1).copied(), at + 1)
+                }
+                (false, _) => {
+                    if !switches.contains(&name) {
+                        self.doubt.get_or_insert((at, "unknown flag"));
+                    }
+                    (None, at)
+                }
+            };
+            if values.contains(&name) && value.is_none() {
+                self.doubt.get_or_insert((at, "the flag has no value"));
+            }
+            if self.flags.iter().skip(first).any(|f| long(f.name) == long(name)) {
+                self.doubt.get_or_insert((at, "the flag is given twice"));
+            }
+            self.flags.push(Flag { name, value, word: held });
+        }
+    }
+}
+
+fn long(name: &str) -> &str {
+    match name {
+        "b" => "bundle",
+        "d" => "detach",
+        "f" => "force",
+        "p" => "process",
+        "r" => "resources",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> String {
+        let words: Vec<&str> = line.split(' ').filter(|w| !w.is_empty()).collect();
+        match parse(&words) {
+            Ok(Parsed::Pass) => "pass".into(),
+            Ok(Parsed::Ours(call)) => format!("{} {} bundle={} root={:?} clear={}", call.verb.name(), call.id, call.bundle(), call.value("root"), call.clear),
+            Err(refusal) => format!("refused {} {}", refusal.at, refusal.value),
+        }
+    }
+
+    #[test]
+    fn what_engines_send() {
+        for (line, expected) in [
+            ("--root R --log L --log-format json create --bundle B --pid-file P ID", "create ID bundle=B root=Some(\"R\") clear=true"),
+            ("--root R --log L --log-format json --systemd-cgroup create --bundle B --pid-file P --console-socket S ID", "create ID bundle=B root=Some(\"R\") clear=true"),
+            ("create --bundle=B --pid-file=P ID", "create ID bundle=B root=None clear=true"),
+            ("create -b B create", "create create bundle=B root=None clear=true"),
+            ("run -d ID", "run ID bundle=. root=None clear=true"),
+            ("--root R start ID", "pass"),
+            ("--root R kill ID 9", "pass"),
+            ("features", "pass"),
+            ("--version", "pass"),
+            ("", "pass"),
+            ("--root create state ID", "pass"),
+            ("--root R exec --process /tmp/p --detach --pid-file F ID", "exec ID bundle=. root=Some(\"R\") clear=true"),
+            ("exec ID create", "exec ID bundle=. root=None clear=true"),
+            ("exec ID prog --log x", "exec ID bundle=. root=None clear=true"),
+            ("--root R delete --force ID", "delete ID bundle=. root=Some(\"R\") clear=true"),
+            ("update --resources - ID", "update ID bundle=. root=None clear=true"),
+            ("update --resources=- ID", "update ID bundle=. root=None clear=true"),
+        ] {
+            assert_eq!(read(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn doubt_before_a_making_verb_is_refused_and_elsewhere_passes() {
+        for (line, expected) in [
+            ("--new-flag create ID", "refused argv/1 --new-flag"),
+            ("--new-flag value create ID", "refused argv/1 --new-flag"),
+            ("--new-flag=x run ID", "refused argv/1 --new-flag"),
+            ("--new-flag state ID", "pass"),
+            ("--new-flag value state ID", "pass"),
+            ("create --bundle A --bundle B ID", "refused argv/4 --bundle"),
+            ("create --bundle A -b B ID", "refused argv/4 -b"),
+            ("create -bundle A ID", "refused argv/2 -bundle"),
+            ("create --b A ID", "refused argv/2 --b"),
+            ("create --config F ID", "refused argv/2 --config"),
+            ("create -f F ID", "refused argv/2 -f"),
+            ("create ID --bundle B", "refused argv/3 --bundle"),
+            ("create ID extra", "refused argv/3 extra"),
+            ("run --bundle", "refused argv/2 --bundle"),
+            ("create -- ID", "refused argv/2 --"),
+            ("delete --what ID", "delete ID bundle=. root=None clear=false"),
+        ] {
+            assert_eq!(read(line), expected, "{line}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The runtime's decision run dry: what would happen to this spec on this node now. Changes nothing.
+
+use std::path::Path;
+
+use contract::key::Key;
+use contract::request::Asked;
+use contract::{Contract, Note, Refusal};
+use guard::LowLevel;
+use ledger::Ledger;
+use node::Node;
+
+use crate::bundle::Bundle;
+use crate::create::numbers;
+use crate::decide::decide;
+use crate::edits;
+use crate::grant;
+use crate::setup::{Setup, flavour};
+
+/// What would happen.
+#[derive(Debug)]
+pub struct Verdict {
+    /// Why there would be no container; empty when it would start.
+    pub refusals: Vec<Refusal>,
+    /// What is worth knowing.
+    pub notes: Vec<Note>,
+    /// What it would get.
+    pub grant: Option<Contract>,
+    /// What would be changed in the spec.
+    pub patch: Vec<cdi::Op>,
+}
+
+/// Judges a `config.json`, or the one of a bundle, as `create` would now.
+///
+/// # Errors
+/// When there is nothing to judge.
+pub fn check(path: &Path, setup: &Setup) -> Result<Verdict, Refusal> {
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
+    let missing = |why: &dyn std::fmt::Display| Refusal::internal("check", &format_args!("read {}: {why}", path.display()));
+    let bytes = if path.is_dir() {
+        Bundle::read(&path.to_string_lossy())?.map(|b| b.bytes).ok_or_else(|| missing(&"there is no readable config.json"))?
+    } else {
+        std::fs::read(path).map_err(|e| missing(&e))?
+    };
+    let folder = std::path::absolute(folder).map_err(|e| missing(&e))?;
+    let system = Node::new(&setup.config.host);
+    let low_level = setup.low_level().map_or(LowLevel::Other, |path| flavour(&path));
+    let mut decision = decide(&bytes, &folder, low_level, setup, &system);
+    let mut notes = std::mem::take(&mut decision.judgement.notes);
+    let mut verdict = Verdict { refusals: std::mem::take(&mut decision.refusals), notes: Vec::new(), grant: None, patch: Vec::new() };
+    if verdict.refusals.is_empty() {
+        match would_grant(setup, &decision.asked) {
+            Ok(grant) => verdict.grant = grant,
+            Err(refusal) => verdict.refusals.push(refusal),
+        }
+    }
+    if verdict.refusals.is_empty() {
+        let carried = numbers(&decision, &system).and_then(|numbers| edits::edits(&decision.spec, &folder, &decision.judgement, &numbers, verdict.grant.as_ref()));
+        match carried {
+            Ok((edits, more)) => {
+                notes.extend(more);
+                verdict.patch = cdi::patch(&decision.spec, &edits).map_err(|e| Refusal::internal("check", &e))?;
+            }
+            Err(refusal) => verdict.refusals.push(refusal),
+        }
+    }
+    verdict.notes = notes;
+    Ok(verdict)
+}
+
+/// The contract that would be made now, without taking anything.
+fn would_grant(setup: &Setup, asked: &Asked) -> Result<Option<Contract>, Refusal> {
+    match asked {
+        Asked::Nothing => Ok(None),
+        Asked::Reserved { token, .. } => {
+            let ledger = Ledger::open(setup.state_dir()).map_err(|e| Refusal::internal("ledger", &e))?;
+            ledger.reserved(token).map(Some)
+        }
+        Asked::Gpus(request) => {
+            grant::within_ceilings(request, &setup.config)?;
+            let inventory = grant::fresh_inventory(setup)?;
+            let taken = Ledger::open_existing(setup.state_dir()).map(|ledger| ledger.taken()).unwrap_or_default();
+            let gpus = ledger::allocate(&inventory, &|pci| taken.iter().any(|t| t == pci), request, &[])?;
+            let granted: Vec<_> = gpus.iter().map(|gpu| ledger::granted(gpu)).collect();
+            let key = Key::of("check", "check");
+            let contract = ledger::draft(&inventory, &granted, request, &setup.config.policy, "dry-run", Some(&key), node::now())?;
+            grant::trusted(&contract, setup)?;
+            Ok(Some(contract))
+        }
+    }
+}

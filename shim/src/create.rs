@@ -1,0 +1,283 @@
+//! `create` and `run` (and `restore`): the ten steps, in order.
+
+use std::path::{Path, PathBuf};
+
+use contract::key::{Key, id_is_plain, sha256};
+use contract::request::Asked;
+use contract::{Code, Contract, Note, Refusal};
+use guard::Numbers;
+use ledger::{Holder, Ledger, Original};
+use node::{Node, process};
+
+use crate::argv::{Call, Verb};
+use crate::bundle::Bundle;
+use crate::decide::{Decision, decide};
+use crate::edits;
+use crate::grant;
+use crate::handover::{self, Words};
+use crate::record;
+use crate::setup::{Setup, flavour};
+use crate::verify::{self, Placed};
+
+/// Everything about one container that does not change on the way.
+pub(crate) struct Container<'a> {
+    pub(crate) call: &'a Call<'a>,
+    pub(crate) setup: &'a Setup,
+    pub(crate) low_level: PathBuf,
+    pub(crate) root: PathBuf,
+    pub(crate) key: Key,
+}
+
+impl<'a> Container<'a> {
+    /// Names the container of a call.
+    ///
+    /// # Errors
+    /// `INTERNAL` when there is no low-level runtime.
+    pub(crate) fn of(call: &'a Call<'a>, setup: &'a Setup) -> Result<Self, Refusal> {
+        let low_level = setup.low_level()?;
+        let root = handover::state_root(call, &low_level);
+        let key = Key::of(&root.to_string_lossy(), call.id);
+        Ok(Self { call, setup, low_level, root, key })
+    }
+
+    /// Whether the low-level runtime knows a container of this id.
+    fn exists(&self) -> bool {
+        std::fs::symlink_metadata(self.root.join(self.call.id)).is_ok()
+    }
+}
+
+/// Makes the container, or says why not. Gives the status to exit with.
+///
+/// # Errors
+/// The refusals, the first nearest to the tenant's words.
+pub(crate) fn make(container: &Container<'_>, words: Words) -> Result<i32, Vec<Refusal>> {
+    let one = |refusal| vec![refusal];
+    let Some(bundle) = Bundle::read(container.call.bundle()).map_err(one)? else {
+        return Err(one(handover::become_runtime(&container.low_level, &words)));
+    };
+    let ledger = Ledger::open(container.setup.state_dir());
+    // A config.json that is exactly what we wrote is judged by what stood there before.
+    let original = ledger.as_ref().ok().and_then(|ledger| ours(ledger, &container.key, &bundle));
+    let tenant_bytes = original.as_ref().map_or(bundle.bytes.as_slice(), |o| o.bytes.as_slice());
+    let system = Node::new(&container.setup.config.host);
+    let decision = decide(tenant_bytes, &bundle.path, flavour(&container.low_level), container.setup, &system);
+    let run = Making { container, bundle: &bundle, tenant_bytes, decision: &decision, system: &system };
+    match run.decided(ledger) {
+        Ok(Some(made)) => made.hand_over(words),
+        Ok(None) => Err(one(handover::become_runtime(&container.low_level, &words))),
+        Err(refusals) => {
+            record::refused(container, &bundle, &refusals);
+            Err(refusals)
+        }
+    }
+}
+
+/// The original of this bundle's `config.json`, when the file is exactly what we wrote into it.
+fn ours(ledger: &Ledger, key: &Key, bundle: &Bundle) -> Option<Original> {
+    ledger.original(key).filter(|original| original.written == sha256(&bundle.bytes))
+}
+
+/// A container between judgement and hand-over.
+struct Making<'a> {
+    container: &'a Container<'a>,
+    bundle: &'a Bundle,
+    tenant_bytes: &'a [u8],
+    decision: &'a Decision<'a>,
+    system: &'a Node,
+}
+
+impl<'a> Making<'a> {
+    /// Steps 5 to 9. `None`: nothing of ours is in the way, hand over as it came.
+    fn decided(&self, ledger: Result<Ledger, ledger::LedgerError>) -> Result<Option<Made<'a>>, Vec<Refusal>> {
+        if !self.decision.refusals.is_empty() {
+            return Err(self.decision.refusals.clone());
+        }
+        self.may_start().map_err(|refusal| vec![refusal])?;
+        let wants_gpu = self.decision.wants_gpu();
+        let ledger = match ledger {
+            Ok(ledger) => Some(ledger),
+            Err(error) if wants_gpu => return Err(vec![Refusal::internal("ledger", &error)]),
+            Err(_) => None,
+        };
+        let contract = match &ledger {
+            Some(ledger) if wants_gpu => grant::contract(self.container.setup, ledger, &self.decision.asked, &self.holder()).map_err(|r| vec![r])?,
+            _ => None,
+        };
+        self.carried_out(ledger.as_ref(), contract).map_err(|refusal| {
+            if let Some(ledger) = &ledger
+                && wants_gpu
+            {
+                // What is not released here is reclaimed later: no container of this key exists.
+                let _ = ledger.release(&self.container.key);
+            }
+            vec![refusal]
+        })
+    }
+
+    /// What only concerns containers with GPUs, known before anything is taken.
+    fn may_start(&self) -> Result<(), Refusal> {
+        let Container { call, setup, .. } = self.container;
+        if !self.decision.wants_gpu() {
+            return Ok(());
+        }
+        if !id_is_plain(call.id) {
+            return Err(Refusal::new(Code::UnsafeSpec, "args-id", "a container id is letters, digits and _ + - .", "give another id").at("argv/id", call.id));
+        }
+        if call.verb == Verb::Restore && !setup.config.policy.allow_restore {
+            return Err(Refusal::new(Code::Policy, "restore", "a container with GPUs cannot be restored from a checkpoint", "start it anew"));
+        }
+        if self.container.exists() {
+            return Err(Refusal::new(Code::UnsafeSpec, "container-exists", format!("a container of this id already exists under {}", self.container.root.display()), "delete it first, or give another id").at("argv/id", call.id));
+        }
+        Ok(())
+    }
+
+    fn holder(&self) -> Holder {
+        let cgroup = self.decision.spec.path(&["linux", "cgroupsPath"]).and_then(|n| n.as_str()).map(str::to_owned);
+        Holder {
+            key: self.container.key.clone(),
+            container: self.container.call.id.to_owned(),
+            state_root: self.container.root.to_string_lossy().into_owned(),
+            low_level: self.container.low_level.to_string_lossy().into_owned(),
+            cgroup,
+            creator: process::me(),
+        }
+    }
+
+    /// Steps 7 to 9: edits, `config.json`, audit.
+    fn carried_out(&self, ledger: Option<&Ledger>, contract: Option<Contract>) -> Result<Option<Made<'a>>, Refusal> {
+        let Self { container, bundle, tenant_bytes, decision, system } = self;
+        let numbers = numbers(decision, system)?;
+        let (mut edits, mut notes) = edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract.as_ref())?;
+        if contract.is_some() && container.call.verb != Verb::Create {
+            edits.hooks = edits::run_hooks(&container.setup.hook(), &container.setup.path, container.key.as_str());
+        }
+        let edited = cdi::apply(tenant_bytes, &decision.spec, &edits).map_err(|e| Refusal::new(Code::UnsafeSpec, "spec-shape", e.message, "write the spec as the OCI runtime spec has it").at(e.at, ""))?;
+        notes.extend(decision.judgement.notes.iter().cloned());
+        let patch = cdi::patch(&decision.spec, &edits).unwrap_or_default();
+        let keeps_original = contract.is_some() || edits.rules.is_some() || !edits.drop_devices.is_empty();
+        if edited != bundle.bytes {
+            self.write(ledger, contract.as_ref(), &edited, keeps_original)?;
+        } else if let (Some(ledger), Some(contract)) = (ledger, &contract) {
+            ledger.put_contract(contract, &container.key).map_err(|e| Refusal::internal("contract-write", &e))?;
+        }
+        let entry = record::Created { container, bundle, before: tenant_bytes, after: &edited, asked: &decision.asked, contract: contract.as_ref(), patch: &patch, notes: &notes };
+        match record::created(&entry) {
+            Err(error) if contract.is_some() => return Err(Refusal::internal("audit", &error)),
+            _ => {}
+        }
+        let placed = edits.mounts;
+        Ok(contract.map(|contract| Made { container: self.container, contract, numbers, placed }))
+    }
+
+    /// Contract and original first: whatever a crash leaves, `delete` finds what belongs to this key.
+    fn write(&self, ledger: Option<&Ledger>, contract: Option<&Contract>, edited: &[u8], keeps_original: bool) -> Result<(), Refusal> {
+        let key = &self.container.key;
+        if let (Some(ledger), Some(contract)) = (ledger, contract) {
+            ledger.put_contract(contract, key).map_err(|e| Refusal::internal("contract-write", &e))?;
+        }
+        let config = self.bundle.config();
+        if let (Some(ledger), true) = (ledger, keeps_original) {
+            ledger.keep_original(key, self.tenant_bytes, &sha256(edited), &config).map_err(|e| Refusal::internal("original-write", &e))?;
+        }
+        node::write_atomic(&config, edited, self.bundle.mode, false).map_err(|e| Refusal::internal("config-write", &e))
+    }
+}
+
+/// The node's GPU numbers; the guard needed them or it did not.
+pub(crate) fn numbers(decision: &Decision<'_>, system: &Node) -> Result<Numbers, Refusal> {
+    match &decision.judgement.gpus {
+        Some(numbers) => Ok(numbers.clone()),
+        None if decision.wants_gpu() => Numbers::read(system).map_err(|e| Refusal::new(Code::DriverNotReady, "devices", e, "look at /proc/devices on the node")),
+        None => Ok(Numbers::default()),
+    }
+}
+
+/// A container whose contract stands in `config.json`, ready for the low-level runtime.
+struct Made<'a> {
+    container: &'a Container<'a>,
+    contract: Contract,
+    numbers: Numbers,
+    placed: Vec<cdi::Mount>,
+}
+
+impl Made<'_> {
+    /// Step 10.
+    fn hand_over(self, words: Words) -> Result<i32, Vec<Refusal>> {
+        let Container { call, low_level, .. } = self.container;
+        if call.verb != Verb::Create {
+            let refusal = handover::become_runtime(low_level, &words);
+            self.undo();
+            return Err(vec![refusal]);
+        }
+        let own_pid_file = self.container.setup.state_dir().join(format!("{}.pid", self.container.key));
+        let (words, pid_file) = match call.value("pid-file") {
+            Some(path) => (words, PathBuf::from(path)),
+            None => (words.with_flag(call, "--pid-file", &own_pid_file), own_pid_file.clone()),
+        };
+        let status = handover::run_runtime(low_level, &words).map_err(|refusal| {
+            self.undo();
+            vec![refusal]
+        })?;
+        if status != 0 {
+            self.undo();
+            return Ok(status);
+        }
+        let verified = self.verified(&pid_file);
+        // Ours only; the engine's own pid file is somewhere else.
+        let _ = std::fs::remove_file(&own_pid_file);
+        match verified {
+            Ok(()) => Ok(0),
+            Err(why) => {
+                handover::delete_forced(low_level, &self.container.root, call.id);
+                let refusal = Refusal::new(Code::VerifyFailed, "verify", why, "the container was removed; look at the node's audit log");
+                record::event(self.container.setup, "verify-failed", self.container, &refusal.message);
+                self.undo();
+                Err(vec![refusal])
+            }
+        }
+    }
+
+    fn verified(&self, pid_file: &Path) -> Result<(), String> {
+        if self.container.setup.config.policy.verify == contract::config::Verify::Off {
+            return Ok(());
+        }
+        let pid = handover::read_pid(pid_file)?;
+        let placed = placed(&self.placed, &self.contract);
+        verify::created(pid, Path::new("/"), &self.contract, &placed, &self.numbers)
+    }
+
+    /// Gives everything back, unless a container of this id exists: then it holds what this key holds.
+    fn undo(&self) {
+        if self.container.exists() {
+            return;
+        }
+        if let Ok(ledger) = Ledger::open(self.container.setup.state_dir()) {
+            let _ = ledger.release(&self.container.key);
+        }
+    }
+}
+
+/// The files that must lie in the container, by the identity that the contract knows.
+pub(crate) fn placed<'a>(mounts: &'a [cdi::Mount], contract: &Contract) -> Vec<Placed<'a>> {
+    let files: Vec<(&str, (u64, u64))> = contract
+        .libraries
+        .iter()
+        .map(|l| (l.host_path.as_str(), (l.id.dev, l.id.ino)))
+        .chain(contract.binaries.iter().map(|b| (b.host_path.as_str(), (b.id.dev, b.id.ino))))
+        .collect();
+    mounts
+        .iter()
+        .filter_map(|m| files.iter().find(|(path, _)| *path == m.source).map(|(_, file)| Placed { path: &m.destination, file: *file }))
+        .collect()
+}
+
+/// Whether nothing was asked; for callers that only need to know that.
+pub(crate) fn asked_nothing(asked: &Asked) -> bool {
+    *asked == Asked::Nothing
+}
+
+/// Notes as one list for the audit.
+pub(crate) fn note_list(notes: &[Note]) -> Vec<serde_json::Value> {
+    notes.iter().map(|n| serde_json::json!({"rule": n.rule, "at": n.at, "message": n.message})).collect()
+}

@@ -1,0 +1,64 @@
+//! Steps 2 to 4: the spec read strictly, the request in it, and the guard's judgement. Decides, changes nothing.
+
+use std::path::Path;
+
+use contract::json::{self, Node, Value};
+use contract::request::Asked;
+use contract::{Code, Refusal};
+use guard::{Case, Judgement, LowLevel, System};
+
+use crate::setup::Setup;
+use crate::words;
+
+/// What was found out about one spec.
+pub(crate) struct Decision<'a> {
+    /// The spec; `null` when it could not be read.
+    pub(crate) spec: Node<'a>,
+    /// What it asks for; nothing when the asking itself was refused.
+    pub(crate) asked: Asked,
+    /// The guard's judgement.
+    pub(crate) judgement: Judgement,
+    /// Everything that is wrong; the first is the one nearest the tenant's words.
+    pub(crate) refusals: Vec<Refusal>,
+}
+
+impl Decision<'_> {
+    /// Whether GPUs were asked for.
+    pub(crate) fn wants_gpu(&self) -> bool {
+        self.asked != Asked::Nothing
+    }
+}
+
+/// Judges the bytes of a spec.
+pub(crate) fn decide<'a>(bytes: &'a [u8], bundle: &Path, low_level: LowLevel, setup: &Setup, system: &dyn System) -> Decision<'a> {
+    let spec = match json::parse_oci(bytes) {
+        Ok(spec) => spec,
+        Err(error) => {
+            let spec = Node { span: 0..0, value: Value::Null };
+            return Decision { spec, asked: Asked::Nothing, judgement: Judgement::default(), refusals: vec![error.into()] };
+        }
+    };
+    let asked = words::read(&spec, &setup.config.request);
+    // A request that is malformed is still a request: the stricter column of the table counts.
+    let gpu_asked = !matches!(asked, Ok(Asked::Nothing));
+    let (own_paths, bundle, dev_root) = (setup.own_paths(), bundle.to_string_lossy(), setup.config.host.dev_root());
+    let case = Case { spec: &spec, bundle: &bundle, gpu_asked, low_level, policy: &setup.config.policy, own_paths: &own_paths, dev_root: &dev_root };
+    let mut judgement = guard::judge(&case, system);
+    let mut refusals = std::mem::take(&mut judgement.refusals);
+    let asked = asked.unwrap_or_else(|refusal| {
+        refusals.push(refusal);
+        Asked::Nothing
+    });
+    if gpu_asked {
+        refusals.extend(setup.problem.clone());
+        if !system.initial_user_namespace() {
+            refusals.push(Refusal::new(
+                Code::Policy,
+                "cgroup-no-filter",
+                "this runtime runs inside a user namespace, where no device filter can be attached",
+                "start GPU containers as root on the node, or ask for none",
+            ));
+        }
+    }
+    Decision { spec, asked, judgement, refusals }
+}

@@ -1,0 +1,32 @@
+//! `delete`: the low-level runtime removes the container, then its key gives back what it held.
+
+use contract::Refusal;
+use ledger::Ledger;
+
+use crate::create::Container;
+use crate::handover::{self, Words};
+use crate::record;
+
+/// Removes the container of a call. Gives the status to exit with.
+///
+/// # Errors
+/// When the low-level runtime could not be started.
+pub(crate) fn delete(container: &Container<'_>, words: Words) -> Result<i32, Refusal> {
+    let ledger = Ledger::open_existing(container.setup.state_dir());
+    let held = ledger.filter(|ledger| ledger.knows(&container.key));
+    let Some(ledger) = held else {
+        return Err(handover::become_runtime(&container.low_level, &words));
+    };
+    // The runtime that made the container keeps its state in a form of its own: it alone can remove it.
+    let low_level = ledger.low_level(&container.key).unwrap_or_else(|| container.low_level.clone());
+    let status = handover::run_runtime(&low_level, &words)?;
+    // `delete --force` of an id that is gone succeeds: only an absent state folder says that the container is gone.
+    if std::fs::symlink_metadata(container.root.join(container.call.id)).is_err() {
+        match ledger.release(&container.key) {
+            Ok(gpus) if !gpus.is_empty() => record::released(container, &gpus),
+            Ok(_) => {}
+            Err(error) => record::event(container.setup, "release", container, &error.to_string()),
+        }
+    }
+    Ok(status)
+}

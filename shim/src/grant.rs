@@ -1,0 +1,146 @@
+//! Steps 5 and 6: a contract for the request, and whether the live node still agrees with it.
+
+use std::path::Path;
+
+use contract::config::Config;
+use contract::inventory::{Inventory, SCHEMA};
+use contract::request::{Asked, Request};
+use contract::{Code, Contract, Refusal};
+use ledger::{Holder, Ledger};
+
+use crate::exec::{self, Output};
+use crate::lowlevel::c_string;
+use crate::setup::Setup;
+
+/// Name of the stored inventory in the state folder.
+pub const INVENTORY: &str = "inventory.json";
+/// Largest inventory that is read, in bytes.
+const MAX_INVENTORY: usize = 4 << 20;
+
+/// The node's inventory, refreshed once when it is missing or the node has changed since.
+///
+/// # Errors
+/// `DRIVER_NOT_READY` or `CONTRACT_STALE` when it is still not right afterwards.
+pub(crate) fn fresh_inventory(setup: &Setup) -> Result<Inventory, Refusal> {
+    match read_inventory(setup) {
+        Ok(inventory) => Ok(inventory),
+        Err(_) => {
+            refresh(setup)?;
+            read_inventory(setup)
+        }
+    }
+}
+
+/// The stored inventory, if the live node still agrees with it.
+///
+/// # Errors
+/// As [`fresh_inventory`].
+pub fn read_inventory(setup: &Setup) -> Result<Inventory, Refusal> {
+    let path = setup.state_dir().join(INVENTORY);
+    let not_ready = |message: String| Refusal::new(Code::DriverNotReady, "inventory", message, "run `quilt-gpu inventory refresh` on the node and read what it finds");
+    let trusted = node::read_trusted(&path, MAX_INVENTORY).map_err(|e| not_ready(format!("the node's inventory cannot be used: {e}")))?;
+    let inventory: Inventory = serde_json::from_slice(&trusted.bytes).map_err(|e| not_ready(format!("the node's inventory cannot be read: {e}")))?;
+    if inventory.schema != SCHEMA {
+        return Err(not_ready(format!("the node's inventory has layout {}, this runtime reads {SCHEMA}", inventory.schema)));
+    }
+    let live = node::facts(&setup.config.host).map_err(|e| not_ready(format!("the node's facts cannot be read: {e}")))?;
+    if live != inventory.facts {
+        return Err(stale("facts", "the node changed since its inventory was made"));
+    }
+    Ok(inventory)
+}
+
+fn stale(rule: &'static str, message: &str) -> Refusal {
+    Refusal::new(Code::ContractStale, rule, message, "run `quilt-gpu inventory refresh` on the node and try again")
+}
+
+/// Has the helper make the inventory anew, with an environment of its own: ours is the engine's.
+fn refresh(setup: &Setup) -> Result<(), Refusal> {
+    let helper = setup.helper();
+    let word = |text: &[u8]| c_string(text);
+    let path = |p: &Path| word(p.as_os_str().as_encoded_bytes());
+    let words = [path(&helper), word(b"--config"), path(&setup.path), word(b"inventory"), word(b"refresh")];
+    let env = [word(b"PATH=/usr/sbin:/usr/bin:/sbin:/bin"), word(b"LC_ALL=C")];
+    match exec::run(&path(&helper), &words, Some(&env), Output::Null) {
+        Ok(0 | 3) => Ok(()),
+        Ok(status) => Err(Refusal::new(Code::DriverNotReady, "inventory-refresh", format!("refreshing the inventory failed with status {status}"), "run `quilt-gpu inventory refresh` on the node and read what it says")),
+        Err(error) => Err(Refusal::internal("inventory-refresh", &format_args!("start {}: {error}", helper.display()))),
+    }
+}
+
+/// Refuses what is above the operator's ceilings.
+///
+/// # Errors
+/// `POLICY`.
+pub fn within_ceilings(request: &Request, config: &Config) -> Result<(), Refusal> {
+    let most = config.request.max_per_container;
+    if most > 0 && request.count > most {
+        return Err(Refusal::new(Code::Policy, "count-ceiling", format!("{} GPUs were asked for, one container may have {most}", request.count), "ask for fewer"));
+    }
+    let beyond = request.capabilities.beyond(&config.policy.capabilities.0);
+    if !beyond.is_empty() {
+        return Err(Refusal::new(
+            Code::Policy,
+            "capability-ceiling",
+            format!("the driver capabilities {} are above this node's ceiling", beyond.join(",")),
+            format!("ask for {} or fewer", config.policy.capabilities.0.list()),
+        ));
+    }
+    Ok(())
+}
+
+/// Takes leases and drafts the contract, or redeems the reserved one. Checked against the live node; all or nothing.
+pub(crate) fn contract(setup: &Setup, ledger: &Ledger, asked: &Asked, holder: &Holder) -> Result<Option<Contract>, Refusal> {
+    let made = match asked {
+        Asked::Nothing => return Ok(None),
+        Asked::Reserved { token, .. } => ledger.redeem(token, holder)?,
+        Asked::Gpus(request) => {
+            within_ceilings(request, &setup.config)?;
+            let inventory = fresh_inventory(setup)?;
+            let gpus = ledger.grant(&inventory, request, holder)?;
+            let id = node::random_hex128().map_err(|e| Refusal::internal("random", &e))?;
+            match ledger::draft(&inventory, &gpus, request, &setup.config.policy, &id, Some(&holder.key), node::now()) {
+                Ok(contract) => contract,
+                Err(refusal) => {
+                    release_quietly(ledger, holder);
+                    return Err(refusal);
+                }
+            }
+        }
+    };
+    match trusted(&made, setup) {
+        Ok(()) => Ok(Some(made)),
+        Err(refusal) => {
+            release_quietly(ledger, holder);
+            Err(refusal)
+        }
+    }
+}
+
+/// A refusal is on its way already; what cannot be released now is reclaimed later, since no container holds it.
+fn release_quietly(ledger: &Ledger, holder: &Holder) {
+    let _ = ledger.release(&holder.key);
+}
+
+/// Whether the contract and the live node agree: driver, device numbers, files.
+///
+/// # Errors
+/// `CONTRACT_STALE`, naming what differs.
+pub fn trusted(contract: &Contract, setup: &Setup) -> Result<(), Refusal> {
+    let live = node::facts(&setup.config.host).map_err(|e| stale("facts", &format!("the node's facts cannot be read: {e}")))?;
+    if live != contract.facts {
+        return Err(stale("facts", "the driver or its device numbers changed since the contract was made"));
+    }
+    for item in &contract.nodes {
+        node::check_node(item).map_err(|why| stale("device", &why))?;
+    }
+    let libraries = contract.libraries.iter().map(|l| (&l.host_path, &l.id));
+    let binaries = contract.binaries.iter().map(|b| (&b.host_path, &b.id));
+    for (path, id) in libraries.chain(binaries) {
+        let now = node::file_id(Path::new(path)).map_err(|e| stale("file", &format!("a driver file cannot be looked at: {e}")))?;
+        if now != *id {
+            return Err(stale("file", &format!("{path} is another file than when the inventory was made")));
+        }
+    }
+    Ok(())
+}

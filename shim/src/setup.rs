@@ -1,0 +1,110 @@
+//! The operator's side of one call: configuration, folders, low-level runtime.
+//!
+//! Never fails: a container without GPUs starts whatever is wrong here. What is wrong is kept and refuses GPU requests.
+
+use std::path::{Path, PathBuf};
+
+use contract::config::{self, Config};
+use contract::{Code, Refusal};
+use guard::LowLevel;
+
+use crate::lowlevel;
+
+/// Largest configuration file that is read, in bytes.
+const MAX_CONFIG: usize = 256 << 10;
+
+/// What the operator set, and what follows from it.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The configuration file, there or not.
+    pub path: PathBuf,
+    /// Its content, or the defaults.
+    pub config: Config,
+    /// Why the file does not count; then the defaults are in force and no GPU is granted.
+    pub problem: Option<Refusal>,
+}
+
+impl Setup {
+    /// Reads the configuration that the engine's environment names, or the default one.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        let path = std::env::var_os(config::PATH_VARIABLE).filter(|p| !p.is_empty()).unwrap_or_else(|| config::DEFAULT_PATH.into());
+        Self::read(Path::new(&path))
+    }
+
+    /// Reads a configuration file. A file that is not there means the defaults.
+    #[must_use]
+    pub fn read(path: &Path) -> Self {
+        let setup = |config, problem| Self { path: path.to_owned(), config, problem };
+        let untrusted = |why: &str| {
+            Refusal::new(Code::Internal, "config-untrusted", format!("the configuration does not count: {why}"), "the file and every folder above it must belong to root and be writable by root alone")
+                .at("", path.display().to_string())
+        };
+        match node::read_trusted(path, MAX_CONFIG) {
+            Ok(trusted) => match Config::parse(&trusted.bytes) {
+                Ok(config) => setup(config, None),
+                Err(why) => setup(Config::default(), Some(untrusted(&why))),
+            },
+            Err(error) if error.is_missing() => setup(Config::default(), None),
+            Err(error) => setup(Config::default(), Some(untrusted(&error.to_string()))),
+        }
+    }
+
+    /// The folder of the configuration file.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// The state folder.
+    #[must_use]
+    pub fn state_dir(&self) -> &Path {
+        Path::new(&self.config.paths.state_dir)
+    }
+
+    /// The folder of the audit log.
+    #[must_use]
+    pub fn log_dir(&self) -> &Path {
+        Path::new(&self.config.paths.log_dir)
+    }
+
+    /// Folders that no tenant may bind.
+    #[must_use]
+    pub fn own_paths(&self) -> Vec<String> {
+        vec![self.config.paths.state_dir.clone(), self.config.paths.log_dir.clone(), self.folder().display().to_string()]
+    }
+
+    /// The node's own program, for refreshing the inventory.
+    #[must_use]
+    pub fn helper(&self) -> PathBuf {
+        configured_or_beside(&self.config.paths.helper, "quilt-gpu")
+    }
+
+    /// The hook's program.
+    #[must_use]
+    pub fn hook(&self) -> PathBuf {
+        configured_or_beside(&self.config.paths.hook, "quilt-gpu-hook")
+    }
+
+    /// The low-level runtime for new containers.
+    ///
+    /// # Errors
+    /// `INTERNAL`, naming every place that was tried.
+    pub fn low_level(&self) -> Result<PathBuf, Refusal> {
+        lowlevel::find(&self.config.runtime.low_level)
+    }
+}
+
+/// How the guard reads device lists for this program.
+#[must_use]
+pub fn flavour(low_level: &Path) -> LowLevel {
+    LowLevel::of(&low_level.to_string_lossy())
+}
+
+fn configured_or_beside(configured: &str, name: &str) -> PathBuf {
+    if !configured.is_empty() {
+        return configured.into();
+    }
+    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(|folder| folder.join(name)));
+    beside.filter(|path| path.exists()).unwrap_or_else(|| Path::new("/usr/bin").join(name))
+}

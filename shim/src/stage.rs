@@ -1,0 +1,140 @@
+//! The OCI hook's stages. A hook grants nothing: it judges, verifies and releases.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use contract::json::{self, Node as Json};
+use contract::key::{Key, sha256};
+use contract::{Code, Refusal};
+use guard::LowLevel;
+use ledger::Ledger;
+use node::Node;
+
+use crate::bundle::{self, Bundle};
+use crate::create::{numbers, placed};
+use crate::decide::{Decision, decide};
+use crate::edits;
+use crate::setup::{Setup, flavour};
+use crate::verify;
+
+/// Most bytes of container state that are read.
+const MAX_STATE: u64 = 1 << 20;
+
+/// What the hook was called for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The stage: `prestart`, `createRuntime` or `poststop`.
+    pub stage: String,
+    /// The configuration file, when one was named.
+    pub config: Option<PathBuf>,
+    /// The key of the container, when the runtime put the hook there.
+    pub key: Option<Key>,
+}
+
+impl Call {
+    /// Reads the hook's words, its own name first.
+    ///
+    /// # Errors
+    /// What is wrong with them, for stderr.
+    pub fn parse(words: &[String]) -> Result<Self, String> {
+        let mut words = words.iter().skip(1);
+        let stage = words.next().map(String::as_str).unwrap_or_default();
+        if !matches!(stage, "prestart" | "createRuntime" | "poststop") {
+            return Err(format!("unknown stage {stage:?}; a stage is prestart, createRuntime or poststop"));
+        }
+        let mut call = Self { stage: stage.to_owned(), config: None, key: None };
+        while let Some(word) = words.next() {
+            let value = words.next().ok_or_else(|| format!("{word} has no value"))?;
+            match word.as_str() {
+                "--config" => call.config = Some(value.into()),
+                "--key" => call.key = Some(Key::parse(value).ok_or_else(|| format!("--key {value:?} is not a key"))?),
+                _ => return Err(format!("unknown option {word}; options are --config FILE and --key KEY")),
+            }
+        }
+        Ok(call)
+    }
+}
+
+/// What the runtime tells a hook about its container.
+struct State {
+    pid: u32,
+    bundle: PathBuf,
+}
+
+/// Runs a stage. Exit status 0 lets the container start.
+///
+/// # Errors
+/// Why it must not.
+pub fn run(call: &Call, mut stdin: impl Read) -> Result<(), Vec<Refusal>> {
+    let setup = call.config.as_deref().map_or_else(|| Setup::read(Path::new(contract::config::DEFAULT_PATH)), Setup::read);
+    if call.stage == "poststop" {
+        if let (Some(key), Some(ledger)) = (&call.key, Ledger::open_existing(setup.state_dir())) {
+            // The container is gone whatever happens here; a lease that stays is reclaimed later.
+            let _ = ledger.release(key);
+        }
+        return Ok(());
+    }
+    let mut text = Vec::new();
+    let read = stdin.by_ref().take(MAX_STATE).read_to_end(&mut text);
+    let state = read.map_err(|e| e.to_string()).and_then(|_| read_state(&text)).map_err(|why| vec![Refusal::internal("hook-state", &format_args!("the container's state cannot be read: {why}"))])?;
+    judge(call, &setup, &state)
+}
+
+fn read_state(text: &[u8]) -> Result<State, String> {
+    let state = json::parse_data(text).map_err(|e| e.to_string())?;
+    let bundle = state.get("bundle").and_then(Json::as_str).ok_or("it names no bundle")?;
+    let pid = state.get("pid").and_then(Json::as_i64).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0).ok_or("it names no process")?;
+    Ok(State { pid, bundle: bundle.into() })
+}
+
+fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> {
+    let one = |refusal| vec![refusal];
+    let named = state.bundle.to_string_lossy();
+    let bundle = Bundle::read(&named).map_err(one)?.ok_or_else(|| one(Refusal::internal("hook-bundle", &format_args!("{named} holds no readable config.json"))))?;
+    let ledger = Ledger::open_existing(setup.state_dir());
+    let held = call.key.as_ref().zip(ledger.as_ref());
+    let original = held.and_then(|(key, ledger)| ledger.original(key)).filter(|o| o.written == sha256(&bundle.bytes));
+    let contract = match held {
+        Some((key, ledger)) => ledger.contract(key).map_err(one)?,
+        None => None,
+    };
+    if call.key.is_some() && (original.is_none() || contract.is_none()) {
+        return Err(one(Refusal::new(Code::ContractUntrusted, "hook-contract", "config.json is not what the runtime wrote for this container", "start the container again")));
+    }
+    let low_level = held.and_then(|(key, ledger)| ledger.low_level(key)).map_or(LowLevel::Other, |path| flavour(&path));
+    let bytes = original.as_ref().map_or(bundle.bytes.as_slice(), |o| o.bytes.as_slice());
+    let system = Node::new(&setup.config.host);
+    let decision = decide(bytes, &bundle.path, low_level, setup, &system);
+    if !decision.refusals.is_empty() {
+        return Err(decision.refusals);
+    }
+    match contract {
+        Some(contract) => with_contract(&decision, &bundle, state, &contract, &system).map_err(one),
+        None => without_contract(&decision, state, &system).map_err(one),
+    }
+}
+
+fn with_contract(decision: &Decision<'_>, bundle: &Bundle, state: &State, contract: &contract::Contract, system: &Node) -> Result<(), Refusal> {
+    let numbers = numbers(decision, system)?;
+    let (edits, _) = edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, Some(contract))?;
+    let base = bundle::rootfs(&decision.spec, &bundle.path).unwrap_or_else(|| "/".into());
+    let base = base.canonicalize().unwrap_or(base);
+    verify::created(state.pid, &base, contract, &placed(&edits.mounts, contract), &numbers)
+        .map_err(|why| Refusal::new(Code::VerifyFailed, "verify", why, "look at the node's audit log"))
+}
+
+/// Under a plain low-level runtime there is no contract: nothing may reach a GPU, and a request cannot be served.
+fn without_contract(decision: &Decision<'_>, state: &State, system: &Node) -> Result<(), Refusal> {
+    if decision.wants_gpu() {
+        return Err(Refusal::new(Code::Policy, "hook-grants-nothing", "the container asks for a GPU, and a hook grants none", "start it with the runtime quilt-gpu"));
+    }
+    let numbers = guard::Numbers::read(system).map_err(|e| Refusal::internal("devices", &e))?;
+    let changes = &decision.judgement.changes;
+    if !changes.drop_devices.is_empty() {
+        return Err(Refusal::new(Code::TenantGpuDevice, "device-gpu", "the container has device entries of GPUs, and a hook cannot take them out", "start it with the runtime quilt-gpu"));
+    }
+    if changes.rules.is_none() {
+        return Ok(());
+    }
+    verify::filter(state.pid, &[], &numbers).map_err(|why| Refusal::new(Code::TenantGpuRule, "cgroup-wildcard", why, "start it with the runtime quilt-gpu"))
+}

@@ -1,0 +1,67 @@
+//! Whether a created container is what its contract says, before anything of the tenant's has run.
+
+use std::path::Path;
+
+use contract::Contract;
+use contract::rule::Rule;
+use guard::Numbers;
+use node::InRoot;
+use node::cgroup::DeviceFilter;
+
+/// A file that must lie at a place in the container.
+pub(crate) struct Placed<'a> {
+    /// Container path.
+    pub(crate) path: &'a str,
+    /// Device and inode of the host's file.
+    pub(crate) file: (u64, u64),
+}
+
+/// Checks the container whose first process is `pid`. `base` is where its root file system is seen from that process:
+/// `/` after `create`, the bundle's root path while hooks run.
+///
+/// # Errors
+/// The first difference, in words.
+pub(crate) fn created(pid: u32, base: &Path, contract: &Contract, placed: &[Placed<'_>], numbers: &Numbers) -> Result<(), String> {
+    let granted: Vec<(u32, u32)> = contract.nodes.iter().map(|n| (n.major, n.minor)).collect();
+    filter(pid, &granted, numbers)?;
+    let root = format!("/proc/{pid}/root/{}", base.display());
+    let root = InRoot::open(Path::new(&root)).map_err(|e| format!("the container's root cannot be opened: {e}"))?;
+    for item in &contract.nodes {
+        match root.device(Path::new(&item.path)) {
+            Ok(number) if number == (item.major, item.minor) => {}
+            Ok((major, minor)) => return Err(format!("{} is {major}:{minor}, the contract says {}:{}", item.path, item.major, item.minor)),
+            Err(error) => return Err(format!("{} is not the contract's device: {error}", item.path)),
+        }
+    }
+    for item in placed {
+        match root.file_id(Path::new(item.path)) {
+            Ok(id) if (id.dev, id.ino) == item.file => {}
+            Ok(_) => return Err(format!("{} is not the host's file", item.path)),
+            Err(error) => return Err(format!("{} is missing: {error}", item.path)),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a device filter is attached and leaves no GPU open outside `granted`.
+///
+/// # Errors
+/// What is open, or that nothing filters.
+pub(crate) fn filter(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), String> {
+    let filter = DeviceFilter::of(pid).map_err(|e| format!("the device filter cannot be read: {e}"))?;
+    if filter.v2_programs.is_some_and(|n| n > 0) {
+        return Ok(());
+    }
+    let Some(lines) = filter.v1_list else {
+        return Err("no device filter is attached".to_owned());
+    };
+    // The kernel's list is complete: everything that it does not name is denied.
+    let mut rules = vec![Rule::DENY_ALL];
+    for line in &lines {
+        rules.push(guard::parse_list_line(line).ok_or_else(|| format!("the device filter holds a line that cannot be read: {line}"))?);
+    }
+    match guard::open_gpus(&rules, numbers, granted) {
+        Some(open) => Err(format!("the device filter leaves a GPU open: {open}")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,153 @@
+//! Reads a request out of a spec: annotations, and the environment where policy allows.
+
+use contract::config::RequestPolicy;
+use contract::json::{Node, pointer_token};
+use contract::request::{Asked, KEYS, Source, Words};
+use contract::{Code, Refusal};
+
+const ANNOTATION: &str = "quilt.gpu/";
+const GRANT_ANNOTATION: &str = "grant.quilt.gpu/";
+const VARIABLE: &str = "QUILT_GPU_";
+const STRICT_VARIABLE: &str = "QUILT_STRICT";
+const CRI_TYPE: &str = "io.kubernetes.cri.container-type";
+const CRI_NAME: &str = "io.kubernetes.cri.container-name";
+const CRIO_TYPE: &str = "io.kubernetes.cri-o.ContainerType";
+const CRIO_NAME: &str = "io.kubernetes.container.name";
+
+/// Longest container name that fits into an annotation key behind `quilt.gpu/capabilities.` (63 characters in all).
+const MAX_NAME: usize = 50;
+
+/// Where a container stands in a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place<'a> {
+    /// No pod.
+    Alone,
+    /// The pod's own pause container.
+    Sandbox,
+    /// A container of a pod, by name.
+    InPod(&'a str),
+}
+
+/// What the container asks for.
+///
+/// # Errors
+/// `INVALID_GPU_REQUEST` and its kin, with the place of the word that is wrong.
+pub(crate) fn read(spec: &Node<'_>, policy: &RequestPolicy) -> Result<Asked, Refusal> {
+    let place = place(spec);
+    if place == Place::Sandbox {
+        return Ok(Asked::Nothing);
+    }
+    let annotated = annotations(spec, place)?;
+    if !annotated.is_empty() {
+        return annotated.ask(Source::Annotation);
+    }
+    if place == Place::Alone && policy.environment {
+        return environment(spec).ask(Source::Environment);
+    }
+    Ok(Asked::Nothing)
+}
+
+fn place<'a>(spec: &'a Node<'_>) -> Place<'a> {
+    let annotation = |key| spec.path(&["annotations", key]).and_then(Node::as_str);
+    match annotation(CRI_TYPE).or_else(|| annotation(CRIO_TYPE)) {
+        Some("sandbox") => Place::Sandbox,
+        Some(_) => Place::InPod(annotation(CRI_NAME).or_else(|| annotation(CRIO_NAME)).unwrap_or("")),
+        None => Place::Alone,
+    }
+}
+
+fn annotations(spec: &Node<'_>, place: Place<'_>) -> Result<Words, Refusal> {
+    let mut words = Words::default();
+    for member in spec.get("annotations").map(Node::members).unwrap_or_default() {
+        let granted = member.key.strip_prefix(GRANT_ANNOTATION);
+        let Some(rest) = member.key.strip_prefix(ANNOTATION).or(granted) else { continue };
+        let at = format!("/annotations/{}", pointer_token(&member.key));
+        let value = member.value.as_str().ok_or_else(|| invalid("an annotation is a string", &at, "", "write its value in quotes"))?;
+        let key = match place {
+            Place::InPod(name) if granted.is_none() => {
+                let Some((key, container)) = rest.split_once('.') else {
+                    let help = if name.len() > MAX_NAME {
+                        format!("container names over {MAX_NAME} characters cannot be addressed: give the container a shorter name and write {}.<name>", member.key)
+                    } else {
+                        format!("a pod's annotations reach every container of it: name one, {}.{name}", member.key)
+                    };
+                    return Err(invalid("the key names no container of the pod", &at, value, &help));
+                };
+                if container != name {
+                    continue;
+                }
+                key
+            }
+            _ => rest,
+        };
+        let known = KEYS.iter().find(|k| **k == key && (**k == "contract") == (granted.is_some() || (**k == "contract" && place == Place::Alone)));
+        let Some(known) = known else {
+            return Err(invalid("unknown request key", &at, value, &format!("known keys are {}", KEYS.join(", "))));
+        };
+        words.set(known, at, value.to_owned());
+    }
+    Ok(words)
+}
+
+/// Later copies of a variable win, as in the container itself.
+fn environment(spec: &Node<'_>) -> Words {
+    let mut words = Words::default();
+    for (index, item) in spec.path(&["process", "env"]).map(Node::items).unwrap_or_default().iter().enumerate() {
+        let Some((name, value)) = item.as_str().and_then(|text| text.split_once('=')) else { continue };
+        let key = if name == STRICT_VARIABLE { Some("strict") } else { name.strip_prefix(VARIABLE) };
+        let Some(key) = key else { continue };
+        // An unknown QUILT_GPU_ variable may be anybody's; only ours are words of a request.
+        if let Some(known) = KEYS.iter().find(|k| k.eq_ignore_ascii_case(key) && (key == "strict" || key.bytes().all(|b| b.is_ascii_uppercase()))) {
+            words.set(known, format!("/process/env/{index}"), value.to_owned());
+        }
+    }
+    words
+}
+
+fn invalid(message: &str, at: &str, value: &str, help: &str) -> Refusal {
+    Refusal::new(Code::InvalidGpuRequest, "request-key", message, help).at(at, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(spec: &str, environment: bool) -> String {
+        let policy = RequestPolicy { environment, ..RequestPolicy::default() };
+        match read(&contract::json::parse_oci(spec.as_bytes()).unwrap(), &policy) {
+            Ok(Asked::Nothing) => "nothing".into(),
+            Ok(Asked::Gpus(r)) => format!("{:?} {} [{}]", r.source, r.count, r.ids.join(" ")),
+            Ok(Asked::Reserved { .. }) => "reserved".into(),
+            Err(r) => format!("{} {}", r.code.name(), r.at),
+        }
+    }
+
+    fn pod(annotations: &str) -> String {
+        format!("{{\"process\":{{\"env\":[\"QUILT_GPU_COUNT=3\"]}},\"annotations\":{{\"io.kubernetes.cri.container-type\":\"container\",\"io.kubernetes.cri.container-name\":\"main\"{annotations}}}}}")
+    }
+
+    #[test]
+    fn sources() {
+        for (spec, environment, expected) in [
+            (r#"{}"#.to_owned(), true, "nothing"),
+            (r#"{"process":{"env":["QUILT_GPU_COUNT=1"]}}"#.to_owned(), true, "Environment 1 []"),
+            (r#"{"process":{"env":["QUILT_GPU_COUNT=1"]}}"#.to_owned(), false, "nothing"),
+            (r#"{"process":{"env":["QUILT_GPU_COUNT=1","QUILT_GPU_COUNT=2"]}}"#.to_owned(), true, "Environment 2 []"),
+            (r#"{"process":{"env":["quilt_gpu_count=1","QUILT_GPU_MODEL=x","NVIDIA_VISIBLE_DEVICES=all"]}}"#.to_owned(), true, "nothing"),
+            (r#"{"process":{"env":["QUILT_GPU_COUNT=1","QUILT_STRICT=true"]}}"#.to_owned(), true, "STRICT_GPU_CONFLICT /process/env/1"),
+            (r#"{"process":{"env":["QUILT_GPU_COUNT=5"]},"annotations":{"quilt.gpu/ids":"nvidia0"}}"#.to_owned(), true, "Annotation 1 [nvidia0]"),
+            (r#"{"annotations":{"quilt.gpu/cuont":"1"}}"#.to_owned(), true, "INVALID_GPU_REQUEST /annotations/quilt.gpu~1cuont"),
+            (r#"{"annotations":{"quilt.gpu/count":1}}"#.to_owned(), true, "INVALID_GPU_REQUEST /annotations/quilt.gpu~1count"),
+            (r#"{"annotations":{"quilt.gpu/contract":"0123456789abcdef0123456789abcdef"}}"#.to_owned(), true, "reserved"),
+            (pod(""), true, "nothing"),
+            (pod(r#","quilt.gpu/count.main":"2""#), true, "Annotation 2 []"),
+            (pod(r#","quilt.gpu/count.other":"2""#), true, "nothing"),
+            (pod(r#","quilt.gpu/count":"2""#), true, "INVALID_GPU_REQUEST /annotations/quilt.gpu~1count"),
+            (pod(r#","quilt.gpu/contract.main":"0123456789abcdef0123456789abcdef""#), true, "INVALID_GPU_REQUEST /annotations/quilt.gpu~1contract.main"),
+            (pod(r#","grant.quilt.gpu/contract":"0123456789abcdef0123456789abcdef""#), true, "reserved"),
+            (r#"{"annotations":{"io.kubernetes.cri.container-type":"sandbox","quilt.gpu/count":"1"}}"#.to_owned(), true, "nothing"),
+        ] {
+            assert_eq!(outcome(&spec, environment), expected, "{spec}");
+        }
+    }
+}
