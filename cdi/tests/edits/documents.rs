@@ -91,7 +91,7 @@ fn spell(value: &Value, next: &mut impl FnMut() -> u8, out: &mut String) {
             out.push_str(if members.is_empty() { space(next()) } else { "" });
             out.push('}');
         }
-        Value::String(text) if next() % 4 == 0 => {
+        Value::String(text) if next().is_multiple_of(4) => {
             let units: String = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
             out.push_str(&format!("\"{units}\""));
         }

@@ -113,3 +113,6 @@ impl Search<'_> {
         folders
     }
 }
+
+#[cfg(test)]
+mod tests;

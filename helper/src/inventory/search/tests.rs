@@ -1,0 +1,135 @@
+//! The search over made-up driver roots on disk.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use super::*;
+
+/// The least that is a 64-bit shared library with a SONAME.
+fn elf(soname: &str) -> Vec<u8> {
+    const DYNAMIC: u64 = 64 + 2 * 56;
+    const STRINGS: u64 = DYNAMIC + 4 * 16;
+    let strings = format!("\0{soname}\0");
+    let size = STRINGS + strings.len() as u64;
+    let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0\x01\0\0\0".to_vec();
+    for word in [0, 64, 0] {
+        bytes.extend(u64::to_le_bytes(word));
+    }
+    bytes.extend([0, 0, 0, 0, 64, 0, 56, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+    for (kind, offset, length) in [(1_u32, 0, size), (2, DYNAMIC, 64)] {
+        bytes.extend(kind.to_le_bytes());
+        bytes.extend(4_u32.to_le_bytes());
+        for word in [offset, offset, offset, length, length, 8] {
+            bytes.extend(u64::to_le_bytes(word));
+        }
+    }
+    for (tag, value) in [(5, STRINGS), (10, strings.len() as u64), (14, 1), (0, 0)] {
+        bytes.extend(u64::to_le_bytes(tag));
+        bytes.extend(value.to_le_bytes());
+    }
+    bytes.extend(strings.bytes());
+    bytes
+}
+
+/// An `ld.so.cache` that lists these 64-bit libraries.
+fn cache(paths: &[&str]) -> Vec<u8> {
+    let strings_at = 48 + 24 * paths.len();
+    let (mut entries, mut strings) = (Vec::new(), Vec::new());
+    for path in paths {
+        let at = strings_at + strings.len();
+        let name_at = at + path.rfind('/').unwrap() + 1;
+        strings.extend(path.bytes().chain([0]));
+        for word in [0x0303, name_at as u32, at as u32, 0, 0, 0] {
+            entries.extend(word.to_le_bytes());
+        }
+    }
+    let mut bytes = b"glibc-ld.so.cache1.1".to_vec();
+    bytes.extend((paths.len() as u32).to_le_bytes());
+    bytes.extend((strings.len() as u32).to_le_bytes());
+    bytes.extend([2, 0, 0, 0].into_iter().chain([0; 16]));
+    [bytes, entries, strings].concat()
+}
+
+fn put(root: &Path, name: &str, content: &[u8]) {
+    let path = root.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, content).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn link(root: &Path, name: &str, target: &str) {
+    let path = root.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    symlink(target, path).unwrap();
+}
+
+/// What is found: path below the root, SONAME, rule.
+fn found(root: &Path) -> Vec<(String, String, String)> {
+    let handle = Root::open(root).unwrap();
+    let line = |(candidate, elf): (Candidate, Elf)| (handle.inside(&candidate.real).unwrap().to_owned(), elf.soname.unwrap_or_default(), candidate.found_by);
+    libraries(&handle).into_iter().map(line).collect()
+}
+
+fn expected(lines: &[(&str, &str, &str)]) -> Vec<(String, String, String)> {
+    lines.iter().map(|(path, soname, rule)| ((*path).to_owned(), (*soname).to_owned(), (*rule).to_owned())).collect()
+}
+
+#[test]
+fn debian_with_alternatives_resolves_inside_the_root() {
+    let root = tempfile::tempdir().unwrap();
+    let (root, folder) = (root.path(), "usr/lib/x86_64-linux-gnu");
+    put(root, &format!("{folder}/nvidia/current/libcuda.so.535.1"), &elf("libcuda.so.1"));
+    put(root, &format!("{folder}/nvidia/current/libnvidia-glcore.so.535.1"), &elf("libnvidia-glcore.so.535.1"));
+    link(root, &format!("{folder}/libcuda.so.1"), "/etc/alternatives/cuda");
+    link(root, "etc/alternatives/cuda", "/usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.535.1");
+    link(root, "lib", "usr/lib");
+    put(root, &format!("{folder}/libm.so.6"), &elf("libm.so.6"));
+    let cuda = format!("{folder}/nvidia/current/libcuda.so.535.1");
+    let glcore = format!("{folder}/nvidia/current/libnvidia-glcore.so.535.1");
+    assert_eq!(found(root), expected(&[(&cuda, "libcuda.so.1", folder), (&glcore, "libnvidia-glcore.so.535.1", "beside libcuda.so.535.1")]));
+}
+
+#[test]
+fn a_folder_that_only_the_cache_knows() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    for name in ["libcuda.so.535.1", "libnvidia-ml.so.535.1"] {
+        put(root, &format!("var/lib/nvidia/lib64/{name}"), &elf(name));
+    }
+    put(root, "etc/ld.so.cache", &cache(&["/var/lib/nvidia/lib64/libcuda.so.535.1", "/var/lib/nvidia/lib64/libgone.so.1", "/usr/lib64/libcuda.so.1"]));
+    let cuda = ("var/lib/nvidia/lib64/libcuda.so.535.1", "libcuda.so.535.1", "etc/ld.so.cache");
+    let ml = ("var/lib/nvidia/lib64/libnvidia-ml.so.535.1", "libnvidia-ml.so.535.1", "beside libcuda.so.535.1");
+    assert_eq!(found(root), expected(&[cuda, ml]));
+
+    put(root, "etc/ld.so.cache", b"no cache at all");
+    assert_eq!(found(root), [], "a broken cache lists nothing and stops nothing");
+}
+
+#[test]
+fn leftovers_are_no_libraries() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    put(root, "usr/lib64/libcuda.so.535.1", b"not an ELF file");
+    link(root, "usr/lib64/libnvidia-ml.so.1", "libnvidia-ml.so.gone");
+    link(root, "usr/lib64/libnvidia-cfg.so.1", "libnvidia-cfg.so.1");
+    fs::create_dir(root.join("usr/lib64/libnvidia-nvvm.so.4")).unwrap();
+    nix::unistd::mkfifo(&root.join("usr/lib64/libnvcuvid.so.1"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert_eq!(found(root), []);
+}
+
+#[test]
+fn programs_and_who_can_write_them() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    for name in ["usr/bin/nvidia-smi", "usr/local/bin/nvidia-smi", "usr/bin/nvidia-modprobe", "usr/bin/nvidia-debugdump", "usr/bin/ls"] {
+        put(root, name, b"#!");
+    }
+    link(root, "bin", "usr/bin");
+    fs::set_permissions(root.join("usr/bin/nvidia-debugdump"), fs::Permissions::from_mode(0o775)).unwrap();
+    let handle = Root::open(root).unwrap();
+    let is_root = nix::unistd::geteuid().is_root();
+    let seen: Vec<_> = programs(&handle).into_iter().map(|(name, candidate)| (name, candidate.found_by, candidate.trusted)).take(3).collect();
+    let line = |name: &str, folder: &str, trusted| (name.to_owned(), folder.to_owned(), trusted);
+    assert_eq!(seen, [line("nvidia-debugdump", "usr/bin", false), line("nvidia-smi", "usr/bin", is_root), line("nvidia-smi", "usr/local/bin", is_root)]);
+}
