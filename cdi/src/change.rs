@@ -30,11 +30,19 @@ pub(crate) struct Items {
 /// All changes that the edits make to this spec; none when it already is as wanted.
 pub(crate) fn changes(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
     Ok(members([
-        ("process", members([("env", env(spec, edits)?), ("user", members([("additionalGids", gids(spec, edits)?)]))])),
+        ("process", members([("env", env(spec, &["process", "env"], &edits.env)?), ("user", members([("additionalGids", gids(spec, edits)?)]))])),
         ("mounts", mounts(spec, edits)?),
-        ("linux", members([("devices", devices(spec, edits)?), ("resources", members([("devices", rules(spec, edits)?)]))])),
+        (
+            "linux",
+            members([("devices", devices(spec, edits)?), ("resources", members([("devices", rules(spec, edits)?)]))]),
+        ),
         ("hooks", hooks(spec, edits)?),
     ]))
+}
+
+/// The changes to a process document, as `exec` gets one: the variables alone.
+pub(crate) fn process_changes(process: &Node<'_>, variables: &[(String, String)]) -> Result<Option<Change>, EditError> {
+    Ok(members([("env", env(process, &["env"], variables)?)]))
 }
 
 fn members(all: impl IntoIterator<Item = (&'static str, Option<Change>)>) -> Option<Change> {
@@ -42,12 +50,12 @@ fn members(all: impl IntoIterator<Item = (&'static str, Option<Change>)>) -> Opt
     (!some.is_empty()).then_some(Change::Members(some))
 }
 
-fn env(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
-    if edits.env.is_empty() {
+fn env(root: &Node<'_>, path: &[&str], variables: &[(String, String)]) -> Result<Option<Change>, EditError> {
+    if variables.is_empty() {
         return Ok(None);
     }
-    let items = list(spec, &["process", "env"], Holds::Strings)?;
-    let wanted = edits.env.iter().map(|(name, value)| Ok((name.as_str(), entry::variable(name, value)?)));
+    let items = list(root, path, Holds::Strings)?;
+    let wanted = variables.iter().map(|(name, value)| Ok((name.as_str(), entry::variable(name, value)?)));
     // An entry without '=' is a copy too: crun hands it to putenv, which unsets the variable.
     let is_copy = |item: &Node<'_>, name: &str| {
         let rest = item.as_str().and_then(|text| text.strip_prefix(name));
@@ -79,7 +87,8 @@ fn mounts(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
 fn hooks(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
     let mut stages = Vec::new();
     for stage in Stage::ALL {
-        let wanted = edits.hooks.iter().filter(|hook| hook.stage == stage).map(entry::hook).collect::<Result<_, _>>()?;
+        let wanted =
+            edits.hooks.iter().filter(|hook| hook.stage == stage).map(entry::hook).collect::<Result<_, _>>()?;
         stages.push((stage.key(), last(spec, &["hooks", stage.key()], wanted)?));
     }
     Ok(members(stages))
@@ -94,7 +103,8 @@ fn devices(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> 
     let mut dropped = vec![false; items.len()];
     for index in &edits.drop_devices {
         let there = items.len();
-        let outside = || wrong(&path, Some(*index), &format!("there is nothing to take out, the list has {there} items"));
+        let outside =
+            || wrong(&path, Some(*index), &format!("there is nothing to take out, the list has {there} items"));
         *dropped.get_mut(*index).ok_or_else(outside)? = true;
     }
     let wanted = edits.nodes.iter().map(|node| Ok((node.path.as_str(), entry::device(node)?)));
@@ -112,7 +122,12 @@ fn rules(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
 
 /// The wanted entries under their keys: every copy of a key goes, the entry stands where the first copy stood or at the
 /// end. `dropped` items go whatever their key, and hold no place.
-fn one_per_key(items: &[Node<'_>], dropped: &[bool], is_copy: impl Fn(&Node<'_>, &str) -> bool, wanted: Vec<(&str, String)>) -> Option<Change> {
+fn one_per_key(
+    items: &[Node<'_>],
+    dropped: &[bool],
+    is_copy: impl Fn(&Node<'_>, &str) -> bool,
+    wanted: Vec<(&str, String)>,
+) -> Option<Change> {
     // The later of two entries with one key counts.
     let mut open: Vec<(&str, Option<String>)> = Vec::new();
     for (key, text) in wanted {

@@ -59,7 +59,12 @@ impl Mount {
     }
 
     fn bind(source: String, destination: String, options: &[&'static str]) -> Self {
-        Self { source, destination, kind: Cow::Borrowed("bind"), options: options.iter().copied().map(Cow::Borrowed).collect() }
+        Self {
+            source,
+            destination,
+            kind: Cow::Borrowed("bind"),
+            options: options.iter().copied().map(Cow::Borrowed).collect(),
+        }
     }
 }
 
@@ -82,8 +87,14 @@ pub enum Stage {
 
 impl Stage {
     /// All stages in the order in which they happen.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Prestart, Self::CreateRuntime, Self::CreateContainer, Self::StartContainer, Self::Poststart, Self::Poststop];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Prestart,
+        Self::CreateRuntime,
+        Self::CreateContainer,
+        Self::StartContainer,
+        Self::Poststart,
+        Self::Poststop,
+    ];
 
     /// Its key under `hooks`.
     #[must_use]

@@ -9,4 +9,4 @@ mod entry;
 mod plan;
 
 pub use edits::{EditError, Edits, Hook, Mount, Op, Stage};
-pub use plan::{apply, patch};
+pub use plan::{apply, apply_process, patch};

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use contract::json::{self, Node};
 
-use crate::change::{Change, Items, changes};
+use crate::change::{Change, Items, changes, process_changes};
 use crate::edits::{EditError, Edits, Op};
 
 /// The edits as RFC 6902 operations, valid when applied in order; none when the spec already is as wanted.
@@ -23,7 +23,22 @@ pub fn patch(spec: &Node<'_>, edits: &Edits) -> Result<Vec<Op>, EditError> {
 /// # Errors
 /// As [`patch`]; also when `spec` was not read from `bytes`.
 pub fn apply(bytes: &[u8], spec: &Node<'_>, edits: &Edits) -> Result<Vec<u8>, EditError> {
-    let mut steps = steps(spec, edits)?;
+    splice(bytes, steps(spec, edits)?)
+}
+
+/// A process document (what `exec --process` names) with these variables set.
+///
+/// # Errors
+/// As [`apply`].
+pub fn apply_process(bytes: &[u8], process: &Node<'_>, variables: &[(String, String)]) -> Result<Vec<u8>, EditError> {
+    let mut steps = Vec::new();
+    if let Some(change) = process_changes(process, variables)? {
+        walk(process, change, String::new(), &mut steps);
+    }
+    splice(bytes, steps)
+}
+
+fn splice(bytes: &[u8], mut steps: Vec<Step>) -> Result<Vec<u8>, EditError> {
     // Stable: what is added at one place keeps its order, and comes after what was cut out before that place.
     steps.sort_by_key(|step| step.place.start);
     let added: usize = steps.iter().map(|step| step.value.as_ref().map_or(0, String::len) + 32).sum();
@@ -85,7 +100,9 @@ fn steps(spec: &Node<'_>, edits: &Edits) -> Result<Vec<Step>, EditError> {
 /// The steps that make a change to the value `node` at the pointer `at`.
 fn walk(node: &Node<'_>, change: Change, at: String, steps: &mut Vec<Step>) {
     match change {
-        Change::Value(text) => steps.push(Step { at, place: node.span.clone(), value: Some(text), comma: false, key: None }),
+        Change::Value(text) => {
+            steps.push(Step { at, place: node.span.clone(), value: Some(text), comma: false, key: None })
+        }
         // `null` counts as absent: it gives way to a value that holds only what is added.
         change if node.is_null() => walk(node, Change::Value(render(change)), at, steps),
         Change::Items(items) => walk_items(node, items, &at, steps),
@@ -144,7 +161,8 @@ fn render(change: Change) -> String {
         Change::Value(text) => text,
         Change::Items(items) => format!("[{}]", items.added.join(",")),
         Change::Members(members) => {
-            let members: Vec<_> = members.into_iter().map(|(key, change)| format!("{}:{}", json::quote(key), render(change))).collect();
+            let members: Vec<_> =
+                members.into_iter().map(|(key, change)| format!("{}:{}", json::quote(key), render(change))).collect();
             format!("{{{}}}", members.join(","))
         }
     }

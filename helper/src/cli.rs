@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand, ValueEnum};
-use contract::config::Host;
+use contract::config::{DEFAULT_PATH, Host};
 use shim::Setup;
 
 use crate::commands::{audit, check, completions, contracts, demo, inventory, lease, manual, version};
@@ -169,7 +169,7 @@ pub fn run(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> Exit 
     if cli.global.verbose {
         let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).without_time().with_target(false).try_init();
     }
-    let json = cli.global.format == Some(Format::Json);
+    let json = cli.global.format == Some(Format::Json) || matches!(&cli.command, Command::Contract(args) if args.speaks_json());
     match dispatch(cli, out) {
         Ok(exit) => exit,
         Err(failure) => tell(&failure, json, out, err),
@@ -209,7 +209,8 @@ fn later(name: &str) -> Result<Exit, Failure> {
 /// GPUs whatever is wrong, the command line insists on a configuration that counts.
 fn setup(global: &Global) -> Result<Setup, Failure> {
     let mut setup = match &global.config {
-        Some(path) if !path.exists() => return Err(Failure::Usage(format!("no configuration at {}", path.display()))),
+        // The runtime names the default file whether or not it is there.
+        Some(path) if !path.exists() && path != Path::new(DEFAULT_PATH) => return Err(Failure::Usage(format!("no configuration at {}", path.display()))),
         Some(path) => Setup::read(&absolute(path)?),
         None => Setup::from_environment(),
     };

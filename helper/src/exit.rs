@@ -41,6 +41,8 @@ pub enum Failure {
     Refused(Box<Refusal>),
     /// The command line or the configuration is wrong.
     Usage(String),
+    /// What was asked about is not there, or not as it should be.
+    Wrong(String),
     /// Something that was attempted did not work.
     Internal(String),
     /// The reader of our output is gone.
@@ -58,6 +60,7 @@ impl Failure {
                 500 => Exit::Internal,
                 _ => Exit::Refused,
             },
+            Self::Wrong(_) => Exit::Refused,
             Self::Usage(_) => Exit::Usage,
             // `quilt-gpu … | head` is no error.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
@@ -75,7 +78,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refusal) => refusal.fmt(f),
-            Self::Usage(text) | Self::Internal(text) => f.write_str(text),
+            Self::Usage(text) | Self::Wrong(text) | Self::Internal(text) => f.write_str(text),
             Self::Output(error) => write!(f, "cannot write the output: {error}"),
         }
     }

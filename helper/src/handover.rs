@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::exit::Failure;
@@ -25,10 +25,15 @@ pub fn is_runtime_call(first: &OsStr) -> bool {
     VERBS.contains(&flag) || FLAGS.contains(&flag)
 }
 
+/// The runtime: beside this program, else where packages put it.
+pub(crate) fn runtime() -> PathBuf {
+    let beside = std::env::current_exe().ok().and_then(|own| own.parent().map(|folder| folder.join(RUNTIME)));
+    beside.filter(|path| path.exists()).unwrap_or_else(|| Path::new("/usr/bin").join(RUNTIME))
+}
+
 /// Becomes the runtime that lies beside this program; returns only when that fails.
 pub(crate) fn become_runtime(args: &[OsString]) -> Failure {
-    let beside = std::env::current_exe().ok().and_then(|own| own.parent().map(|folder| folder.join(RUNTIME)));
-    let path = beside.filter(|path| path.exists()).unwrap_or_else(|| Path::new("/usr/bin").join(RUNTIME));
+    let path = runtime();
     let cause = Command::new(&path).args(args).exec();
     Failure::Internal(format!("cannot run {}: {cause}", path.display()))
 }

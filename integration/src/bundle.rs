@@ -288,6 +288,20 @@ impl Bundle {
         serde_json::from_slice(&bytes).cannot(|| format!("parse {}", path.display()))
     }
 
+    /// The minors of the GPUs among its device entries, in order.
+    ///
+    /// # Errors
+    /// As [`Bundle::read`].
+    pub fn gpus(&self) -> Result<Vec<u64>> {
+        let document = self.read()?;
+        let devices = document.pointer("/linux/devices").and_then(Value::as_array);
+        let path = |device: &Value| device["path"].as_str().map(str::to_owned);
+        let minor = |device: &Value| path(device)?.strip_prefix("/dev/nvidia")?.parse().ok();
+        let mut gpus: Vec<u64> = devices.into_iter().flatten().filter_map(minor).collect();
+        gpus.sort_unstable();
+        Ok(gpus)
+    }
+
     fn write(path: PathBuf, spec: &Spec) -> Result<Self> {
         fs::create_dir_all(&path).cannot(|| format!("create {}", path.display()))?;
         let bundle = Self { path };

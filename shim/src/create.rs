@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use contract::key::{Key, id_is_plain, sha256};
-use contract::request::Asked;
-use contract::{Code, Contract, Note, Refusal};
+use contract::{Code, Contract, Refusal};
 use guard::Numbers;
+use ledger::audit::Kind;
 use ledger::{Holder, Ledger, Original};
 use node::{Node, process};
 
@@ -16,6 +16,7 @@ use crate::edits;
 use crate::grant;
 use crate::handover::{self, Words};
 use crate::record;
+use crate::restore;
 use crate::setup::{Setup, flavour};
 use crate::verify::{self, Placed};
 
@@ -74,7 +75,7 @@ pub(crate) fn make(container: &Container<'_>, words: Words) -> Result<i32, Vec<R
 
 /// The original of this bundle's `config.json`, when the file is exactly what we wrote into it.
 fn ours(ledger: &Ledger, key: &Key, bundle: &Bundle) -> Option<Original> {
-    ledger.original(key).filter(|original| original.written == sha256(&bundle.bytes))
+    ledger.original(key).filter(|original| original.is_ours(&sha256(&bundle.bytes)))
 }
 
 /// A container between judgement and hand-over.
@@ -108,7 +109,7 @@ impl<'a> Making<'a> {
                 && wants_gpu
             {
                 // What is not released here is reclaimed later: no container of this key exists.
-                let _ = ledger.release(&self.container.key);
+                let _ = restore::give_back(ledger, &self.container.key);
             }
             vec![refusal]
         })
@@ -178,7 +179,7 @@ impl<'a> Making<'a> {
         }
         let config = self.bundle.config();
         if let (Some(ledger), true) = (ledger, keeps_original) {
-            ledger.keep_original(key, self.tenant_bytes, &sha256(edited), &config).map_err(|e| Refusal::internal("original-write", &e))?;
+            ledger.keep_original(key, self.tenant_bytes, &sha256(edited), &config.to_string_lossy()).map_err(|e| Refusal::internal("original-write", &e))?;
         }
         node::write_atomic(&config, edited, self.bundle.mode, false).map_err(|e| Refusal::internal("config-write", &e))
     }
@@ -231,7 +232,7 @@ impl Made<'_> {
             Err(why) => {
                 handover::delete_forced(low_level, &self.container.root, call.id);
                 let refusal = Refusal::new(Code::VerifyFailed, "verify", why, "the container was removed; look at the node's audit log");
-                record::event(self.container.setup, "verify-failed", self.container, &refusal.message);
+                record::event(Kind::VerifyFailed, self.container, &refusal.message);
                 self.undo();
                 Err(vec![refusal])
             }
@@ -253,7 +254,7 @@ impl Made<'_> {
             return;
         }
         if let Ok(ledger) = Ledger::open(self.container.setup.state_dir()) {
-            let _ = ledger.release(&self.container.key);
+            let _ = restore::give_back(&ledger, &self.container.key);
         }
     }
 }
@@ -272,12 +273,3 @@ pub(crate) fn placed<'a>(mounts: &'a [cdi::Mount], contract: &Contract) -> Vec<P
         .collect()
 }
 
-/// Whether nothing was asked; for callers that only need to know that.
-pub(crate) fn asked_nothing(asked: &Asked) -> bool {
-    *asked == Asked::Nothing
-}
-
-/// Notes as one list for the audit.
-pub(crate) fn note_list(notes: &[Note]) -> Vec<serde_json::Value> {
-    notes.iter().map(|n| serde_json::json!({"rule": n.rule, "at": n.at, "message": n.message})).collect()
-}

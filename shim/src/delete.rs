@@ -2,10 +2,12 @@
 
 use contract::Refusal;
 use ledger::Ledger;
+use ledger::audit::Kind;
 
 use crate::create::Container;
 use crate::handover::{self, Words};
 use crate::record;
+use crate::restore;
 
 /// Removes the container of a call. Gives the status to exit with.
 ///
@@ -22,10 +24,10 @@ pub(crate) fn delete(container: &Container<'_>, words: Words) -> Result<i32, Ref
     let status = handover::run_runtime(&low_level, &words)?;
     // `delete --force` of an id that is gone succeeds: only an absent state folder says that the container is gone.
     if std::fs::symlink_metadata(container.root.join(container.call.id)).is_err() {
-        match ledger.release(&container.key) {
+        match restore::give_back(&ledger, &container.key) {
             Ok(gpus) if !gpus.is_empty() => record::released(container, &gpus),
             Ok(_) => {}
-            Err(error) => record::event(container.setup, "release", container, &error.to_string()),
+            Err(error) => record::event(Kind::Release, container, &error.to_string()),
         }
     }
     Ok(status)

@@ -1,8 +1,9 @@
 //! Step 7: from judgement and contract to the edits on the spec.
 
+use std::num::NonZeroU32;
 use std::path::Path;
 
-use cdi::{Edits, Hook, Mount};
+use cdi::{Edits, Hook, Mount, Stage};
 use contract::json::Node;
 use contract::{Code, Contract, Note, Refusal};
 use guard::{Judgement, Numbers};
@@ -74,13 +75,13 @@ fn refuse_covered(spec: &Node<'_>, target: &str) -> Result<(), Refusal> {
 
 /// The hooks that a `run` gets, since nobody stands by to verify and release.
 pub(crate) fn run_hooks(hook: &Path, config: &Path, key: &str) -> Vec<Hook> {
-    let hook_of = |stage: &str| Hook {
-        stage: stage.to_owned(),
+    let hook_of = |stage: Stage| Hook {
+        stage,
         path: hook.display().to_string(),
-        args: ["quilt-gpu-hook", stage, "--config", &config.display().to_string(), "--key", key].map(str::to_owned).to_vec(),
+        args: ["quilt-gpu-hook", stage.key(), "--config", &config.display().to_string(), "--key", key].map(str::to_owned).to_vec(),
         // Without a variable some runtimes would hand the container's own environment to the hook.
         env: vec!["QUILT_GPU_HOOK=1".to_owned()],
-        timeout: Some(30),
+        timeout: NonZeroU32::new(30),
     };
-    vec![hook_of("createRuntime"), hook_of("poststop")]
+    vec![hook_of(Stage::CreateRuntime), hook_of(Stage::Poststop)]
 }

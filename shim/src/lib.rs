@@ -15,6 +15,7 @@ mod handover;
 mod lowlevel;
 mod record;
 mod report;
+pub mod restore;
 mod setup;
 pub mod stage;
 mod tenant;

@@ -14,6 +14,7 @@ use crate::bundle::{self, Bundle};
 use crate::create::{numbers, placed};
 use crate::decide::{Decision, decide};
 use crate::edits;
+use crate::restore;
 use crate::setup::{Setup, flavour};
 use crate::verify;
 
@@ -70,7 +71,7 @@ pub fn run(call: &Call, mut stdin: impl Read) -> Result<(), Vec<Refusal>> {
     if call.stage == "poststop" {
         if let (Some(key), Some(ledger)) = (&call.key, Ledger::open_existing(setup.state_dir())) {
             // The container is gone whatever happens here; a lease that stays is reclaimed later.
-            let _ = ledger.release(key);
+            let _ = restore::give_back(&ledger, key);
         }
         return Ok(());
     }
@@ -93,7 +94,7 @@ fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> 
     let bundle = Bundle::read(&named).map_err(one)?.ok_or_else(|| one(Refusal::internal("hook-bundle", &format_args!("{named} holds no readable config.json"))))?;
     let ledger = Ledger::open_existing(setup.state_dir());
     let held = call.key.as_ref().zip(ledger.as_ref());
-    let original = held.and_then(|(key, ledger)| ledger.original(key)).filter(|o| o.written == sha256(&bundle.bytes));
+    let original = held.and_then(|(key, ledger)| ledger.original(key)).filter(|o| o.is_ours(&sha256(&bundle.bytes)));
     let contract = match held {
         Some((key, ledger)) => ledger.contract(key).map_err(one)?,
         None => None,

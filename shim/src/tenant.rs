@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use contract::json::{self, MAX_BYTES, Value};
 use contract::{Code, Refusal};
 use ledger::Ledger;
+use ledger::audit::Kind;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use crate::create::Container;
@@ -34,7 +35,7 @@ pub(crate) fn exec(container: &Container<'_>, words: Words) -> Refusal {
             refusal
         }
         Err(why) => {
-            record::event(container.setup, "exec", container, &format!("the process spec passed unchanged: {why}"));
+            record::event(Kind::Exec, container, &format!("the process spec passed unchanged: {why}"));
             handover::become_runtime(&low_level, &words)
         }
     }

@@ -12,8 +12,16 @@ use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
 const NAMES: [&str; 5] = ["PATH", "A", "A_B", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"];
-const PATHS: [&str; 5] = ["/dev/nvidia0", "/dev/nvidiactl", "/dev/zero", "/usr/lib/libcuda.so.1", "/etc/a \"b\" \\c\u{e9}\n"];
-const STAGES: [Stage; 6] = [Stage::Prestart, Stage::CreateRuntime, Stage::CreateContainer, Stage::StartContainer, Stage::Poststart, Stage::Poststop];
+const PATHS: [&str; 5] =
+    ["/dev/nvidia0", "/dev/nvidiactl", "/dev/zero", "/usr/lib/libcuda.so.1", "/etc/a \"b\" \\c\u{e9}\n"];
+const STAGES: [Stage; 6] = [
+    Stage::Prestart,
+    Stage::CreateRuntime,
+    Stage::CreateContainer,
+    Stage::StartContainer,
+    Stage::Poststart,
+    Stage::Poststop,
+];
 
 /// A member that is absent, `null`, or what the strategy gives, beside members nobody knows.
 fn object(fields: Vec<(&'static str, BoxedStrategy<Value>)>) -> BoxedStrategy<Value> {
@@ -21,7 +29,8 @@ fn object(fields: Vec<(&'static str, BoxedStrategy<Value>)>) -> BoxedStrategy<Va
         .into_iter()
         .map(|(key, value)| prop_oneof![1 => Just(None), 1 => Just(Some((key, Value::Null))), 6 => value.prop_map(move |v| Some((key, v)))])
         .collect();
-    let unknown = option::of(select(vec![json!("\u{1f600}\t"), json!([[], {}, 1.5e3]), json!({"x": null, "env": ["A=1"]})]));
+    let unknown =
+        option::of(select(vec![json!("\u{1f600}\t"), json!([[], {}, 1.5e3]), json!({"x": null, "env": ["A=1"]})]));
     (fields, unknown)
         .prop_map(|(fields, unknown)| {
             let known = fields.into_iter().flatten().map(|(key, value)| (key.to_owned(), value));
@@ -43,16 +52,33 @@ pub(crate) fn spec() -> BoxedStrategy<Value> {
     let gid = (0..4u32).prop_map(|gid| json!(gid));
     let user = object(vec![("uid", Just(json!(0)).boxed()), ("additionalGids", list(gid.boxed()))]);
     let process = object(vec![("env", list(variable.boxed())), ("user", user), ("args", Just(json!(["sh"])).boxed())]);
-    let device = object(vec![("path", select(&PATHS[..]).prop_map(|path| json!(path)).boxed()), ("type", Just(json!("c")).boxed())]);
+    let device = object(vec![
+        ("path", select(&PATHS[..]).prop_map(|path| json!(path)).boxed()),
+        ("type", Just(json!("c")).boxed()),
+    ]);
     let device = prop_oneof![device, node().prop_map(|n| json!({"path": n.path, "type": "c", "major": n.major, "minor": n.minor, "fileMode": n.mode, "uid": n.uid, "gid": n.gid}))];
-    let rule = prop_oneof![Just(json!({"allow": false, "access": "rwm"})), Just(json!({"access": "rw", "major": 195, "minor": 0, "type": "c", "allow": true}))];
+    let rule = prop_oneof![
+        Just(json!({"allow": false, "access": "rwm"})),
+        Just(json!({"access": "rw", "major": 195, "minor": 0, "type": "c", "allow": true}))
+    ];
     let resources = object(vec![("devices", list(rule.boxed())), ("pids", Just(json!({"limit": 10})).boxed())]);
     let linux = object(vec![("devices", list(device.boxed())), ("resources", resources)]);
-    let bind = mount().prop_map(|m| json!({"options": m.options, "destination": m.destination, "type": m.kind, "source": m.source}));
-    let mounts = list(prop_oneof![bind, Just(json!({"destination": "/proc", "type": "proc", "source": "proc"}))].boxed());
-    let hook = prop_oneof![Just(json!({"path": "/bin/true"})), Just(json!({"path": "/bin/quilt", "args": ["quilt", "verify"]}))];
+    let bind = mount()
+        .prop_map(|m| json!({"options": m.options, "destination": m.destination, "type": m.kind, "source": m.source}));
+    let mounts =
+        list(prop_oneof![bind, Just(json!({"destination": "/proc", "type": "proc", "source": "proc"}))].boxed());
+    let hook = prop_oneof![
+        Just(json!({"path": "/bin/true"})),
+        Just(json!({"path": "/bin/quilt", "args": ["quilt", "verify"]}))
+    ];
     let hooks = object(STAGES.iter().map(|stage| (stage.key(), list(hook.clone().boxed()))).collect());
-    object(vec![("ociVersion", Just(json!("1.2.0")).boxed()), ("process", process), ("mounts", mounts), ("linux", linux), ("hooks", hooks)])
+    object(vec![
+        ("ociVersion", Just(json!("1.2.0")).boxed()),
+        ("process", process),
+        ("mounts", mounts),
+        ("linux", linux),
+        ("hooks", hooks),
+    ])
 }
 
 /// The spec as text: members in any order, white space anywhere, letters escaped or not. `choices` decides, over and over.
@@ -133,21 +159,38 @@ fn rule() -> impl Strategy<Value = Rule> {
 }
 
 fn hook() -> impl Strategy<Value = Hook> {
-    (select(&STAGES[..]), vec("[a-z\"\\\\\u{7f}]{0,3}", 0..3), vec(Just("A=1".to_owned()), 0..2), option::of(1..9u32)).prop_map(|(stage, args, env, timeout)| Hook {
-        stage,
-        path: "/bin/quilt".to_owned(),
-        args,
-        env,
-        timeout: timeout.and_then(NonZeroU32::new),
-    })
+    (select(&STAGES[..]), vec("[a-z\"\\\\\u{7f}]{0,3}", 0..3), vec(Just("A=1".to_owned()), 0..2), option::of(1..9u32))
+        .prop_map(|(stage, args, env, timeout)| Hook {
+            stage,
+            path: "/bin/quilt".to_owned(),
+            args,
+            env,
+            timeout: timeout.and_then(NonZeroU32::new),
+        })
 }
 
 /// Edits that fit any spec with so many devices.
 pub(crate) fn edits(devices: usize) -> impl Strategy<Value = Edits> {
     let env = vec((select(&NAMES[..]).prop_map(str::to_owned), "[a\u{e9}\"\\\\\n=]{0,4}"), 0..4);
     let drop_devices = if devices == 0 { Just(Vec::new()).boxed() } else { vec(0..devices, 0..devices * 2).boxed() };
-    let parts = (env, vec(node(), 0..4), vec(mount(), 0..4), option::of(vec(rule(), 0..4)), drop_devices, vec(hook(), 0..4), vec(0..6u32, 0..4));
-    parts.prop_map(|(env, nodes, mounts, rules, drop_devices, hooks, gids)| Edits { env, nodes, mounts, rules, drop_devices, hooks, gids })
+    let parts = (
+        env,
+        vec(node(), 0..4),
+        vec(mount(), 0..4),
+        option::of(vec(rule(), 0..4)),
+        drop_devices,
+        vec(hook(), 0..4),
+        vec(0..6u32, 0..4),
+    );
+    parts.prop_map(|(env, nodes, mounts, rules, drop_devices, hooks, gids)| Edits {
+        env,
+        nodes,
+        mounts,
+        rules,
+        drop_devices,
+        hooks,
+        gids,
+    })
 }
 
 /// How many devices a spec lists.

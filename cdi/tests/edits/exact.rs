@@ -23,7 +23,10 @@ pub(crate) fn node() -> DeviceNode {
 const NODE: &str = r#"{"path":"/dev/nvidia0","type":"c","major":195,"minor":0,"fileMode":432,"uid":0,"gid":27}"#;
 
 fn env(all: &[(&str, &str)]) -> Edits {
-    Edits { env: all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(), ..Edits::default() }
+    Edits {
+        env: all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        ..Edits::default()
+    }
 }
 
 fn run(text: &str, edits: &Edits) -> (String, Vec<String>) {
@@ -72,7 +75,8 @@ fn operations_are_in_an_order_that_can_be_applied() {
 
 #[test]
 fn a_node_and_its_rules_share_a_new_parent() {
-    let edits = Edits { nodes: vec![node()], rules: Some(vec![Rule::DENY_ALL, Rule::open_char(195, 0)]), ..Edits::default() };
+    let edits =
+        Edits { nodes: vec![node()], rules: Some(vec![Rule::DENY_ALL, Rule::open_char(195, 0)]), ..Edits::default() };
     let rules = r#"[{"allow":false,"access":"rwm"},{"allow":true,"type":"c","major":195,"minor":0,"access":"rw"}]"#;
     let linux = format!(r#"{{"devices":[{NODE}],"resources":{{"devices":{rules}}}}}"#);
     let (after, ops) = run(r#"{"mounts":[]}"#, &edits);
@@ -105,25 +109,37 @@ fn rules_are_replaced_as_a_whole_or_left() {
         ("[]", written),
         ("null", written),
         (r#"[{"allow":false,"access":"rwm"}]"#, written),
-        (r#"[{"allow":false,"access":"rwm"},{"allow":false,"type":"c","major":195,"access":"rwm","minor":0}]"#, written),
+        (
+            r#"[{"allow":false,"access":"rwm"},{"allow":false,"type":"c","major":195,"access":"rwm","minor":0}]"#,
+            written,
+        ),
         (spaced, spaced),
     ] {
-        let document = |rules: &str| format!(r#"{{"linux":{{"resources":{{"devices":{rules} ,"pids":{{"limit":1}}}}}}}}"#);
+        let document =
+            |rules: &str| format!(r#"{{"linux":{{"resources":{{"devices":{rules} ,"pids":{{"limit":1}}}}}}}}"#);
         assert_eq!(run(&document(before), &edits).0, document(after), "{before}");
     }
 }
 
 #[test]
 fn mounts_and_hooks_stand_last() {
-    let hook = |timeout| Hook { stage: Stage::CreateRuntime, path: "/h".to_owned(), args: vec!["h".to_owned()], env: vec![], timeout };
+    let hook = |timeout| Hook {
+        stage: Stage::CreateRuntime,
+        path: "/h".to_owned(),
+        args: vec!["h".to_owned()],
+        env: vec![],
+        timeout,
+    };
     let edits = Edits {
         mounts: vec![Mount::library("/l", "/usr/l"), Mount::node("/d/n", "/dev/n")],
         hooks: vec![hook(None), Hook { stage: Stage::Poststop, ..hook(NonZeroU32::new(5)) }],
         ..Edits::default()
     };
-    let library = r#"{"destination":"/usr/l","type":"bind","source":"/l","options":["ro","nosuid","nodev","bind","rprivate"]}"#;
+    let library =
+        r#"{"destination":"/usr/l","type":"bind","source":"/l","options":["ro","nosuid","nodev","bind","rprivate"]}"#;
     let node = r#"{"destination":"/dev/n","type":"bind","source":"/d/n","options":["rw","nosuid","noexec","bind","rprivate"]}"#;
-    let last = r#""hooks":{"createRuntime":[{"path":"/h","args":["h"]}],"poststop":[{"path":"/h","args":["h"],"timeout":5}]}"#;
+    let last =
+        r#""hooks":{"createRuntime":[{"path":"/h","args":["h"]}],"poststop":[{"path":"/h","args":["h"],"timeout":5}]}"#;
     // The same mount before one that may cover it does not count.
     let before = format!(r#"{{"mounts":[{library},{node},{{"destination":"/usr"}}]}}"#);
     let after = format!(r#"{{"mounts":[{library},{node},{{"destination":"/usr"}},{library},{node}],{last}}}"#);
@@ -132,10 +148,31 @@ fn mounts_and_hooks_stand_last() {
 }
 
 #[test]
+fn many_mounts_keep_their_order() {
+    let mounts: Vec<_> = (0..100).map(|n| Mount::library(format!("/l{n}"), "/usr/l")).collect();
+    // The variable comes first among the steps and last in the document.
+    let (after, ops) =
+        run(r#"{"mounts":[{"destination":"/usr"}],"process":{"env":[]}}"#, &Edits { mounts, ..env(&[("K", "v")]) });
+    assert_eq!(ops.len(), 101);
+    let spec = json::parse_oci(after.as_bytes()).unwrap();
+    let sources = spec
+        .path(&["mounts"])
+        .unwrap()
+        .items()
+        .iter()
+        .skip(1)
+        .map(|mount| mount.get("source").unwrap().as_str().unwrap().to_owned());
+    assert!(sources.eq((0..100).map(|n| format!("/l{n}"))), "{after}");
+}
+
+#[test]
 fn groups_are_added_once() {
     let edits = Edits { gids: vec![27, 44, 27], ..Edits::default() };
     let document = |user: &str| format!(r#"{{"process":{{"user":{user}}}}}"#);
-    assert_eq!(run(&document(r#"{"uid":1,"additionalGids":[27]}"#), &edits).0, document(r#"{"uid":1,"additionalGids":[27,44]}"#));
+    assert_eq!(
+        run(&document(r#"{"uid":1,"additionalGids":[27]}"#), &edits).0,
+        document(r#"{"uid":1,"additionalGids":[27,44]}"#)
+    );
     assert_eq!(run(&document(r#"{"uid":1}"#), &edits).0, document(r#"{"uid":1,"additionalGids":[27,44]}"#));
 }
 
@@ -182,7 +219,11 @@ fn wrong_shapes_are_refused_where_they_are_edited() {
         let error = apply(text.as_bytes(), &spec, &edits).unwrap_err();
         assert_eq!(error.at, at, "{text}: {error}");
         assert_eq!(patch(&spec, &edits).unwrap_err(), error);
-        assert_eq!(apply(text.as_bytes(), &spec, &Edits::default()).unwrap(), text.as_bytes(), "not edited, not looked at");
+        assert_eq!(
+            apply(text.as_bytes(), &spec, &Edits::default()).unwrap(),
+            text.as_bytes(),
+            "not edited, not looked at"
+        );
     }
 }
 

@@ -8,7 +8,9 @@ pub(crate) fn edited(mut spec: Value, edits: &Edits) -> Value {
     if !edits.env.is_empty() {
         let list = list(&mut spec, &["process", "env"]);
         for (name, value) in later_counts(&edits.env, |(name, _)| name.clone()) {
-            put(list, json!(format!("{name}={value}")), |item| item.as_str().unwrap().split('=').next() == Some(name.as_str()));
+            put(list, json!(format!("{name}={value}")), |item| {
+                item.as_str().unwrap().split('=').next() == Some(name.as_str())
+            });
         }
     }
     let known = spec.pointer("/process/user/additionalGids").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -17,7 +19,10 @@ pub(crate) fn edited(mut spec: Value, edits: &Edits) -> Value {
             list(&mut spec, &["process", "user", "additionalGids"]).push(json!(gid));
         }
     }
-    let mounts = edits.mounts.iter().map(|m| json!({"destination": m.destination, "type": m.kind, "source": m.source, "options": m.options}));
+    let mounts = edits
+        .mounts
+        .iter()
+        .map(|m| json!({"destination": m.destination, "type": m.kind, "source": m.source, "options": m.options}));
     end_with(&mut spec, &["mounts"], mounts.collect());
     if !edits.drop_devices.is_empty() {
         let mut index = 0..;
@@ -29,11 +34,20 @@ pub(crate) fn edited(mut spec: Value, edits: &Edits) -> Value {
     }
     if let Some(rules) = &edits.rules {
         let rules: Vec<Value> = rules.iter().map(|rule| rule_value(&rule.to_string(), rule.allow)).collect();
-        if !rules.is_empty() || spec.pointer("/linux/resources/devices").is_some_and(|v| v.as_array().is_some_and(|v| !v.is_empty())) {
+        if !rules.is_empty()
+            || spec.pointer("/linux/resources/devices").is_some_and(|v| v.as_array().is_some_and(|v| !v.is_empty()))
+        {
             *list(&mut spec, &["linux", "resources", "devices"]) = rules;
         }
     }
-    for stage in [Stage::Prestart, Stage::CreateRuntime, Stage::CreateContainer, Stage::StartContainer, Stage::Poststart, Stage::Poststop] {
+    for stage in [
+        Stage::Prestart,
+        Stage::CreateRuntime,
+        Stage::CreateContainer,
+        Stage::StartContainer,
+        Stage::Poststart,
+        Stage::Poststop,
+    ] {
         let hooks = edits.hooks.iter().filter(|hook| hook.stage == stage).map(|hook| {
             let mut value = json!({"path": hook.path});
             if !hook.args.is_empty() {
@@ -70,7 +84,11 @@ fn rule_value(words: &str, allow: bool) -> Value {
 }
 
 fn later_counts<T, K: PartialEq>(all: &[T], key: impl Fn(&T) -> K) -> Vec<&T> {
-    all.iter().enumerate().filter(|(i, item)| all[i + 1..].iter().all(|later| key(later) != key(item))).map(|(_, item)| item).collect()
+    all.iter()
+        .enumerate()
+        .filter(|(i, item)| all[i + 1..].iter().all(|later| key(later) != key(item)))
+        .map(|(_, item)| item)
+        .collect()
 }
 
 /// The list at a path, made with everything above it where it is absent or `null`.

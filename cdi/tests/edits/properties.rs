@@ -87,7 +87,8 @@ impl<'s> Side<'s> {
     }
 }
 
-const LISTS: [&str; 5] = ["/process/env", "/process/user/additionalGids", "/mounts", "/linux/devices", "/linux/resources/devices"];
+const LISTS: [&str; 5] =
+    ["/process/env", "/process/user/additionalGids", "/mounts", "/linux/devices", "/linux/resources/devices"];
 
 fn stays(before: &Side<'_>, after: &Side<'_>, at: &str, edits: &Edits) {
     let is_list = LISTS.contains(&at) || (at.starts_with("/hooks/") && at != "/hooks/unknownField");
@@ -101,13 +102,19 @@ fn stays(before: &Side<'_>, after: &Side<'_>, at: &str, edits: &Edits) {
     }
     if is_list {
         let wanted = |item: &Node<'_>| match at {
-            "/process/env" => edits.env.iter().any(|(name, _)| item.as_str().unwrap().split('=').next() == Some(name.as_str())),
-            "/linux/devices" => edits.nodes.iter().any(|node| item.get("path").and_then(Node::as_str) == Some(node.path.as_str())),
+            "/process/env" => {
+                edits.env.iter().any(|(name, _)| item.as_str().unwrap().split('=').next() == Some(name.as_str()))
+            }
+            "/linux/devices" => {
+                edits.nodes.iter().any(|node| item.get("path").and_then(Node::as_str) == Some(node.path.as_str()))
+            }
             _ => false,
         };
         let dropped = |index| at == "/linux/devices" && edits.drop_devices.contains(&index);
         let mut written = after.node.items().iter().map(|item| &after.text[item.span.clone()]);
-        for (_, item) in before.node.items().iter().enumerate().filter(|(index, item)| !dropped(*index) && !wanted(item)) {
+        for (_, item) in
+            before.node.items().iter().enumerate().filter(|(index, item)| !dropped(*index) && !wanted(item))
+        {
             let raw = &before.text[item.span.clone()];
             assert!(written.any(|other| other == raw), "{at} lost {raw} or its order");
         }
@@ -119,7 +126,12 @@ fn stays(before: &Side<'_>, after: &Side<'_>, at: &str, edits: &Edits) {
     assert_eq!(old.last(), new.last(), "end of {at}");
     for (a, b) in before.node.members().iter().zip(after.node.members()) {
         assert_eq!(a.key, b.key);
-        stays(&Side { node: &a.value, ..*before }, &Side { node: &b.value, ..*after }, &format!("{at}/{}", a.key), edits);
+        stays(
+            &Side { node: &a.value, ..*before },
+            &Side { node: &b.value, ..*after },
+            &format!("{at}/{}", a.key),
+            edits,
+        );
     }
 }
 

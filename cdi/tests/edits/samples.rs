@@ -15,7 +15,9 @@ fn samples() -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     all.sort();
     assert!(all.len() >= 26, "samples are missing: {all:?}");
-    all.into_iter().map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap())).collect()
+    all.into_iter()
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap()))
+        .collect()
 }
 
 /// What a container with one GPU gets.
@@ -24,10 +26,19 @@ fn grant(devices: usize) -> Edits {
     Edits {
         env: vec![(text("NVIDIA_VISIBLE_DEVICES"), text("GPU-1")), (text("CUDA_VISIBLE_DEVICES"), text("0"))],
         nodes: vec![exact::node()],
-        mounts: vec![Mount::library("/usr/lib/libcuda.so.550", "/usr/lib/libcuda.so.1"), Mount::binary("/usr/bin/nvidia-smi", "/usr/bin/nvidia-smi")],
+        mounts: vec![
+            Mount::library("/usr/lib/libcuda.so.550", "/usr/lib/libcuda.so.1"),
+            Mount::binary("/usr/bin/nvidia-smi", "/usr/bin/nvidia-smi"),
+        ],
         rules: Some(vec![Rule::DENY_ALL, Rule::open_char(195, 0)]),
         drop_devices: (0..devices).collect(),
-        hooks: vec![Hook { stage: Stage::CreateRuntime, path: text("/usr/bin/quilt-gpu-hook"), args: vec![], env: vec![], timeout: None }],
+        hooks: vec![Hook {
+            stage: Stage::CreateRuntime,
+            path: text("/usr/bin/quilt-gpu-hook"),
+            args: vec![],
+            env: vec![],
+            timeout: None,
+        }],
         gids: vec![27],
     }
 }
@@ -46,7 +57,11 @@ fn a_grant_in_every_sample() {
         let spec = json::parse_oci(&edited).unwrap();
         let again = Edits { drop_devices: vec![], ..edits };
         assert_eq!(apply(&edited, &spec, &again).unwrap(), edited, "{name}: twice is once");
-        let names = result["process"]["env"].as_array().unwrap().iter().filter(|item| item.as_str().unwrap().starts_with("NVIDIA_VISIBLE_DEVICES="));
+        let names = result["process"]["env"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|item| item.as_str().unwrap().starts_with("NVIDIA_VISIBLE_DEVICES="));
         assert_eq!(names.count(), 1, "{name}");
     }
 }
@@ -67,6 +82,8 @@ fn one_variable_changes_nothing_else() {
     let text = String::from_utf8(bytes).unwrap();
     let edits = Edits { env: vec![("NVIDIA_VISIBLE_DEVICES".to_owned(), "void".to_owned())], ..Edits::default() };
     let edited = apply(text.as_bytes(), &json::parse_oci(text.as_bytes()).unwrap(), &edits).unwrap();
-    let expected = text.replace("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=void").replace(",\"NVIDIA_VISIBLE_DEVICES=0\"", "");
+    let expected = text
+        .replace("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=void")
+        .replace(",\"NVIDIA_VISIBLE_DEVICES=0\"", "");
     assert_eq!(String::from_utf8(edited).unwrap(), expected);
 }

@@ -1,5 +1,134 @@
 //! Judges what in a tenant's spec could reach a GPU outside the contract. Pure: sees the machine through [`System`].
+//!
+//! Mounts are judged by what lies behind their source, device entries by type and number, device rules by every way that
+//! runtimes read a list ([`openable`]). What cannot be told is refused. What is no road to a GPU is left alone, and the
+//! machine is asked only what can change the verdict.
 
+mod annotations;
+mod devices;
+mod findings;
+mod injectors;
+mod mounts;
+mod namespaces;
+mod numbers;
+mod paths;
+mod process;
+mod readings;
+mod rules;
+mod setting;
 mod system;
 
+use contract::config::Policy;
+use contract::json::Node;
+use contract::rule::Rule;
+use contract::{Note, Refusal};
+
+pub use numbers::Numbers;
+pub use readings::{open_gpus, openable};
+pub use rules::{granted_rules, parse_list_line};
 pub use system::{Dir, Majors, Object, System};
+
+use findings::Findings;
+use setting::{Machine, Setting};
+
+/// How the low-level runtime treats a device list that does not deny everything first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LowLevel {
+    /// Starts from closed (since 1.0.0-rc91, GHSA-g54h-m393-cpwq).
+    Runc,
+    /// Starts from what the cgroup's parent has.
+    Crun,
+    /// Unknown: taken for the more open one.
+    Other,
+}
+
+impl LowLevel {
+    /// By the program's name.
+    #[must_use]
+    pub fn of(path: &str) -> Self {
+        match paths::name(path) {
+            name if name.starts_with("runc") => Self::Runc,
+            name if name.starts_with("crun") => Self::Crun,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What is judged, and by whose rules.
+#[derive(Debug, Clone, Copy)]
+pub struct Case<'a> {
+    /// The tenant's spec, read strictly.
+    pub spec: &'a Node<'a>,
+    /// The bundle's folder, absolute: relative mount sources start there.
+    pub bundle: &'a str,
+    /// Whether the container asked for GPUs.
+    pub gpu_asked: bool,
+    /// What will run the container.
+    pub low_level: LowLevel,
+    /// The operator's policy.
+    pub policy: &'a Policy,
+    /// Folders that no tenant may see: our state, log and configuration. Absolute.
+    pub own_paths: &'a [String],
+    /// The folder with the node's device nodes, absolute; usually `/dev`.
+    pub dev_root: &'a str,
+}
+
+/// The verdict, and what it needs to become true.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Judgement {
+    /// Everything that must not start, the one nearest the tenant's own words first. None: the container may start.
+    pub refusals: Vec<Refusal>,
+    /// What was neutralised or is worth knowing.
+    pub notes: Vec<Note>,
+    /// What must be changed in the spec of a container without a contract. With one, [`granted_rules`] makes the list.
+    pub changes: Changes,
+    /// The tenant's device list.
+    pub rules: Vec<Rule>,
+    /// The machine's GPU numbers, if they all had to be found out.
+    pub gpus: Option<Numbers>,
+}
+
+/// Changes to the spec; without any its bytes stay as they are.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// The whole list to write instead of `linux.resources.devices`.
+    pub rules: Option<Vec<Rule>>,
+    /// Indexes into `linux.devices` of entries to take out, ascending.
+    pub drop_devices: Vec<usize>,
+    /// `NVIDIA_VISIBLE_DEVICES` came with the image and is not already `void`.
+    pub void_visible_devices: bool,
+}
+
+/// Judges a spec.
+#[must_use]
+pub fn judge(case: &Case<'_>, system: &dyn System) -> Judgement {
+    // The device list and the capabilities decide what the rest of the spec may do, so they are read first and judged late.
+    let mut shapes = Findings::default();
+    let rules = rules::read(case.spec, &mut shapes);
+    let sys_admin = process::has_capability(case.spec, "SYS_ADMIN");
+    let privileged = sys_admin && rules::allows_all(&rules).is_some();
+    let setting = Setting { case, machine: Machine::new(system), sys_admin, privileged };
+
+    let mut out = Findings::default();
+    injectors::judge(&setting, &mut out);
+    let environment = process::environment(&setting, &mut out);
+    let first = out.refusals.len();
+    mounts::judge(&setting, &mut out);
+    let devices = devices::judge(&setting, &mut out);
+    if let Some(refusal) = injectors::without_hooks(environment.void, devices.refused) {
+        out.refusals.insert(first, refusal);
+    }
+    out.refusals.append(&mut shapes.refusals);
+    let written = rules::judge(&setting, &rules, &mut out);
+    process::judge(&setting, &mut out);
+    namespaces::judge(&setting, &mut out);
+    annotations::judge(&setting, &mut out);
+
+    let changes = Changes {
+        rules: written,
+        drop_devices: devices.drop,
+        void_visible_devices: environment.visible && !case.gpu_asked,
+    };
+    let Findings { refusals, notes } = out;
+    Judgement { refusals, notes, changes, rules, gpus: setting.machine.into_numbers() }
+}

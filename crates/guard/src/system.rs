@@ -54,7 +54,11 @@ pub trait System {
     fn majors(&self) -> Result<Majors, String>;
     /// PCI vendor id behind a DRM node (character major 226), when it can be told.
     fn drm_vendor(&self, minor: u32) -> Option<u32>;
-    /// Device nodes (major, minor) anywhere inside a folder of the host's own `/dev` or of the dev root; bounded.
+    /// DRM minors below `end` that may exist. All of them, unless the implementation can list them with less.
+    fn drm_minors(&self, end: u32) -> Vec<u32> {
+        (0..end).collect()
+    }
+    /// Character device nodes (major, minor) anywhere inside a folder of the host's own `/dev` or of the dev root; bounded.
     ///
     /// # Errors
     /// What was attempted, and the cause.

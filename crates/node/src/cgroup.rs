@@ -10,8 +10,7 @@ use crate::file;
 use crate::mountinfo::{self, Mount};
 use crate::sys;
 
-/// Deepest tree of groups, and most groups, that are looked through before the answer is "not known".
-const DEEPEST: usize = 32;
+/// Most groups that are looked through before the answer is "not known".
 const MOST: usize = 4096;
 
 /// The device filters that a process is under; where both versions have one, both must allow.
@@ -42,12 +41,7 @@ impl DeviceFilter {
                 filter.v2_programs = Some(programs(&folder)?);
             } else if group.has("devices") {
                 let list = file::read(&format!("{folder}/devices.list"))?;
-                filter.v1_list = Some(
-                    String::from_utf8_lossy(&list)
-                        .lines()
-                        .map(str::to_owned)
-                        .collect(),
-                );
+                filter.v1_list = Some(String::from_utf8_lossy(&list).lines().map(str::to_owned).collect());
             }
         }
         Ok(filter)
@@ -56,11 +50,7 @@ impl DeviceFilter {
 
 fn programs(folder: &str) -> Result<u32, NodeError> {
     let failed = |e: std::io::Error| NodeError::new("ask for the device programs of", folder, e);
-    let group = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_DIRECTORY)
-        .open(folder)
-        .map_err(failed)?;
+    let group = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(folder).map_err(failed)?;
     sys::device_programs(&group).map_err(|e| failed(e.into()))
 }
 
@@ -75,10 +65,7 @@ struct Group<'a> {
 fn parse(bytes: &[u8]) -> impl Iterator<Item = Group<'_>> {
     bytes.split(|&b| b == b'\n').filter_map(|line| {
         let mut parts = std::str::from_utf8(line).ok()?.splitn(3, ':').skip(1);
-        Some(Group {
-            controllers: parts.next()?,
-            path: parts.next().filter(|path| path.starts_with('/'))?,
-        })
+        Some(Group { controllers: parts.next()?, path: parts.next().filter(|path| path.starts_with('/'))? })
     })
 }
 
@@ -92,9 +79,7 @@ impl Group<'_> {
         let same = match mount.fs {
             "cgroup2" => self.controllers.is_empty(),
             "cgroup" => {
-                self.controllers
-                    .split(',')
-                    .all(|one| mount.super_options.split(',').any(|option| option == one))
+                self.controllers.split(',').all(|one| mount.super_options.split(',').any(|option| option == one))
                     && !self.controllers.is_empty()
             }
             _ => false,
@@ -105,11 +90,7 @@ impl Group<'_> {
 
 /// A path of a hierarchy as a path under its mount; `None` when the mount shows another part of the hierarchy.
 fn below(mount: &Mount<'_>, path: &str) -> Option<String> {
-    let rest = if mount.root == "/" {
-        path
-    } else {
-        path.strip_prefix(mount.root.as_ref())?
-    };
+    let rest = if mount.root == "/" { path } else { path.strip_prefix(mount.root.as_ref())? };
     match rest {
         "" | "/" => Some(mount.point.as_ref().to_owned()),
         rest if rest.starts_with('/') => Some(format!("{}{rest}", mount.point)),
@@ -128,21 +109,10 @@ pub fn is_empty(cgroups_path: &str) -> Result<bool, String> {
     let own = file::read("/proc/self/cgroup").map_err(|e| e.to_string())?;
     let own: Vec<Group<'_>> = parse(&own).collect();
     let wanted = readings(cgroups_path)?;
-    for mount in table
-        .mounts()
-        .iter()
-        .filter(|mount| matches!(mount.fs, "cgroup" | "cgroup2"))
-    {
-        let beside = own
-            .iter()
-            .find_map(|group| group.folder(mount))
-            .filter(|_| is_relative(cgroups_path));
+    for mount in table.mounts().iter().filter(|mount| matches!(mount.fs, "cgroup" | "cgroup2")) {
+        let beside = own.iter().find_map(|group| group.folder(mount)).filter(|_| is_relative(cgroups_path));
         let beside = beside.map(|folder| format!("{folder}/{cgroups_path}"));
-        for folder in wanted
-            .iter()
-            .filter_map(|path| below(mount, path))
-            .chain(beside)
-        {
+        for folder in wanted.iter().filter_map(|path| below(mount, path)).chain(beside) {
             if !folder_is_empty(&folder, mount.fs == "cgroup2")? {
                 return Ok(false);
             }
@@ -157,11 +127,7 @@ fn is_relative(cgroups_path: &str) -> bool {
 
 /// The absolute paths that a runtime may have made of a spec's `cgroupsPath`.
 fn readings(cgroups_path: &str) -> Result<Vec<String>, String> {
-    let bad = |why: &str| {
-        Err(format!(
-            "cannot tell whether control group {cgroups_path:?} is empty: {why}"
-        ))
-    };
+    let bad = |why: &str| Err(format!("cannot tell whether control group {cgroups_path:?} is empty: {why}"));
     if cgroups_path.split('/').any(|part| part == "..") {
         return bad("it has .. in its path");
     }
@@ -173,11 +139,7 @@ fn readings(cgroups_path: &str) -> Result<Vec<String>, String> {
     let [slice, prefix, name] = parts[..] else {
         return Ok(vec![format!("/{path}")]);
     };
-    let slice = match slice_path(if slice.is_empty() {
-        "system.slice"
-    } else {
-        slice
-    }) {
+    let slice = match slice_path(if slice.is_empty() { "system.slice" } else { slice }) {
         Some(slice) => slice,
         None => return bad("its first part is not the name of a slice"),
     };
@@ -188,11 +150,7 @@ fn readings(cgroups_path: &str) -> Result<Vec<String>, String> {
     if name.ends_with(".slice") {
         units.push(name.to_owned());
     }
-    Ok(units
-        .into_iter()
-        .map(|unit| format!("{slice}/{unit}"))
-        .chain([format!("/{path}")])
-        .collect())
+    Ok(units.into_iter().map(|unit| format!("{slice}/{unit}")).chain([format!("/{path}")]).collect())
 }
 
 /// `a-b.slice` lies in `a.slice` (`systemd.slice(5)`); `-.slice` is the top.
@@ -206,11 +164,7 @@ fn slice_path(slice: &str) -> Option<String> {
         if part.is_empty() || part.contains('/') {
             return None;
         }
-        so_far = if so_far.is_empty() {
-            part.to_owned()
-        } else {
-            format!("{so_far}-{part}")
-        };
+        so_far = if so_far.is_empty() { part.to_owned() } else { format!("{so_far}-{part}") };
         path = format!("{path}/{so_far}.slice");
     }
     Some(path)
@@ -220,53 +174,39 @@ fn folder_is_empty(folder: &str, version_2: bool) -> Result<bool, String> {
     let told = |e: NodeError| e.to_string();
     if version_2 {
         // Counts everything below too. The top has no such file, and is never asked for.
-        let Some(events) = found(file::read(&format!("{folder}/cgroup.events"))).map_err(told)?
-        else {
+        let Some(events) = found(file::read(&format!("{folder}/cgroup.events"))).map_err(told)? else {
             return Ok(true);
         };
-        return match String::from_utf8_lossy(&events)
-            .lines()
-            .find_map(|line| line.strip_prefix("populated "))
-        {
+        return match String::from_utf8_lossy(&events).lines().find_map(|line| line.strip_prefix("populated ")) {
             Some("0") => Ok(true),
             Some("1") => Ok(false),
-            _ => Err(format!(
-                "cannot tell whether {folder} is empty: its cgroup.events does not say"
-            )),
+            _ => Err(format!("cannot tell whether {folder} is empty: its cgroup.events does not say")),
         };
     }
-    let mut looked_at = 0;
-    let mut waiting = vec![(folder.to_owned(), 0)];
-    while let Some((folder, depth)) = waiting.pop() {
+    let (mut looked_at, mut waiting) = (0, vec![folder.to_owned()]);
+    while let Some(folder) = waiting.pop() {
         looked_at += 1;
-        if looked_at > MOST || depth > DEEPEST {
-            return Err(format!(
-                "cannot tell whether {folder} is empty: too many groups below it"
-            ));
+        if looked_at > MOST {
+            return Err(format!("cannot tell whether {folder} is empty: more than {MOST} groups"));
         }
         // Gone between two looks is empty as well.
-        let Some(processes) = found(file::read(&format!("{folder}/cgroup.procs"))).map_err(told)?
-        else {
-            continue;
-        };
+        let Some(processes) = found(file::read(&format!("{folder}/cgroup.procs"))).map_err(told)? else { continue };
         if !processes.is_empty() {
             return Ok(false);
         }
-        let entries = found(
-            std::fs::read_dir(&folder).map_err(|e| NodeError::new("list", folder.as_str(), e)),
-        )
-        .map_err(told)?;
-        for entry in entries
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        {
-            waiting.push((
-                format!("{folder}/{}", entry.file_name().to_string_lossy()),
-                depth + 1,
-            ));
-        }
+        waiting.extend(found(groups_in(&folder)).map_err(told)?.unwrap_or_default());
     }
     Ok(true)
+}
+
+fn groups_in(folder: &str) -> Result<Vec<String>, NodeError> {
+    let failed = |e| NodeError::new("list", folder, e);
+    let mut groups = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_type().map_err(failed)?.is_dir() {
+            groups.push(format!("{folder}/{}", entry.file_name().to_string_lossy()));
+        }
+    }
+    Ok(groups)
 }

@@ -17,11 +17,9 @@ const MOST: usize = 4096;
 pub fn majors(bytes: &[u8]) -> Majors {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines();
+    lines.by_ref().find(|line| line.starts_with("Character devices:"));
     lines
-        .by_ref()
-        .find(|line| line.starts_with("Character devices:"));
-    lines
-        .take_while(|line| !line.ends_with(':'))
+        .take_while(|line| !line.starts_with("Block devices:"))
         .filter_map(|line| {
             let (number, name) = line.trim_start().split_once(' ')?;
             Some((name.trim().to_owned(), number.parse().ok()?))
@@ -38,10 +36,7 @@ pub fn is_gpu_name(name: &str) -> bool {
 /// Major and minor of a device number.
 pub(crate) fn numbers(rdev: u64) -> (u32, u32) {
     let narrow = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-    (
-        narrow(nix::sys::stat::major(rdev)),
-        narrow(nix::sys::stat::minor(rdev)),
-    )
+    (narrow(nix::sys::stat::major(rdev)), narrow(nix::sys::stat::minor(rdev)))
 }
 
 /// Whether the node is what the inventory says: a character device with these numbers, not a link to one.
@@ -57,19 +52,13 @@ pub fn check_node(node: &DeviceNode) -> Result<(), String> {
     if there == (node.major, node.minor) {
         return Ok(());
     }
-    Err(format!(
-        "{} is device {}:{}, not {}:{}",
-        node.host_path, there.0, there.1, node.major, node.minor
-    ))
+    Err(format!("{} is device {}:{}, not {}:{}", node.host_path, there.0, there.1, node.major, node.minor))
 }
 
 /// Numbers of the character devices in a folder and below it, on the same file system. A link counts as what it leads to.
 pub(crate) fn inside(folder: &str) -> Result<Vec<(u32, u32)>, String> {
-    let failed =
-        |path: &Path, e: std::io::Error| format!("cannot look through {}: {e}", path.display());
-    let top = fs::metadata(folder)
-        .map_err(|e| failed(Path::new(folder), e))?
-        .dev();
+    let failed = |path: &Path, e: std::io::Error| format!("cannot look through {}: {e}", path.display());
+    let top = fs::metadata(folder).map_err(|e| failed(Path::new(folder), e))?.dev();
     let (mut nodes, mut seen) = (BTreeSet::new(), 0);
     let mut waiting = vec![(Path::new(folder).to_owned(), 0)];
     while let Some((folder, depth)) = waiting.pop() {
@@ -77,10 +66,7 @@ pub(crate) fn inside(folder: &str) -> Result<Vec<(u32, u32)>, String> {
             let path = entry.map_err(|e| failed(&folder, e))?.path();
             seen += 1;
             if seen > MOST {
-                return Err(format!(
-                    "cannot look through {}: more than {MOST} entries",
-                    folder.display()
-                ));
+                return Err(format!("cannot look through {}: more than {MOST} entries", folder.display()));
             }
             let Some(meta) = look(&path).map_err(|e| failed(&path, e))? else {
                 continue;
@@ -89,10 +75,7 @@ pub(crate) fn inside(folder: &str) -> Result<Vec<(u32, u32)>, String> {
                 nodes.insert(numbers(meta.rdev()));
             } else if meta.is_dir() && meta.dev() == top {
                 if depth == DEEPEST {
-                    return Err(format!(
-                        "cannot look through {}: more than {DEEPEST} folders deep",
-                        path.display()
-                    ));
+                    return Err(format!("cannot look through {}: more than {DEEPEST} folders deep", path.display()));
                 }
                 waiting.push((path, depth + 1));
             }
@@ -104,9 +87,7 @@ pub(crate) fn inside(folder: &str) -> Result<Vec<(u32, u32)>, String> {
 /// What an entry is; a link to a character device is that device, any other link is nothing. Devices come and go.
 fn look(path: &Path) -> std::io::Result<Option<Metadata>> {
     let there = match fs::symlink_metadata(path) {
-        Ok(meta) if meta.is_symlink() => fs::metadata(path)
-            .ok()
-            .filter(|meta| meta.file_type().is_char_device()),
+        Ok(meta) if meta.is_symlink() => fs::metadata(path).ok().filter(|meta| meta.file_type().is_char_device()),
         Ok(meta) => Some(meta),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
         Err(e) => return Err(e),

@@ -34,8 +34,7 @@ pub fn information(bytes: &[u8]) -> Information {
     for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
         let value = value.trim();
         // An uninitialised GPU shows question marks.
-        let known =
-            (!value.is_empty() && !value.contains('?') && value != "N/A").then(|| value.to_owned());
+        let known = (!value.is_empty() && !value.contains('?') && value != "N/A").then(|| value.to_owned());
         match key.trim() {
             "Model" => info.model = known,
             "GPU UUID" => info.uuid = known,
@@ -53,16 +52,12 @@ pub fn information(bytes: &[u8]) -> Information {
 #[must_use]
 pub fn version(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
-    text.split_ascii_whitespace()
-        .find(|word| is_version(word))
-        .map(str::to_owned)
+    text.split_ascii_whitespace().find(|word| is_version(word)).map(str::to_owned)
 }
 
 fn is_version(word: &str) -> bool {
     let parts: Vec<&str> = word.split('.').collect();
-    let numbers = parts
-        .iter()
-        .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+    let numbers = parts.iter().all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
     numbers && matches!(parts.len(), 2 | 3) && parts.first().is_some_and(|first| first.len() >= 3)
 }
 
@@ -78,9 +73,7 @@ pub fn addresses(host: &Host) -> Result<Vec<String>, NodeError> {
     };
     let mut addresses = Vec::new();
     for entry in entries {
-        addresses.extend(pci_address(
-            &entry.map_err(failed)?.file_name().to_string_lossy(),
-        ));
+        addresses.extend(pci_address(&entry.map_err(failed)?.file_name().to_string_lossy()));
     }
     addresses.sort_unstable();
     Ok(addresses)
@@ -112,12 +105,6 @@ pub fn facts(host: &Host) -> Result<Facts, NodeError> {
     let mut majors = devices::majors(&majors);
     majors.retain(|(name, _)| devices::is_gpu_name(name));
     majors.sort_unstable();
-    let driver_version = found(file::read(&host.path("proc/driver/nvidia/version")))?
-        .and_then(|bytes| version(&bytes));
-    Ok(Facts {
-        boot_id,
-        driver_version,
-        majors,
-        driver_gpus: addresses(host)?,
-    })
+    let driver_version = found(file::read(&host.path("proc/driver/nvidia/version")))?.and_then(|bytes| version(&bytes));
+    Ok(Facts { boot_id, driver_version, majors, driver_gpus: addresses(host)? })
 }

@@ -14,24 +14,12 @@ pub struct NodeError {
 }
 
 impl NodeError {
-    pub(crate) fn new(
-        attempt: &'static str,
-        path: impl Into<String>,
-        cause: impl Into<io::Error>,
-    ) -> Self {
-        Self {
-            attempt,
-            path: path.into(),
-            cause: cause.into(),
-        }
+    pub(crate) fn new(attempt: &'static str, path: impl Into<String>, cause: impl Into<io::Error>) -> Self {
+        Self { attempt, path: path.into(), cause: cause.into() }
     }
 
     /// For something that the system did, but whose outcome makes no sense.
-    pub(crate) fn odd(
-        attempt: &'static str,
-        path: impl Into<String>,
-        why: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn odd(attempt: &'static str, path: impl Into<String>, why: impl Into<String>) -> Self {
         Self::new(attempt, path, io::Error::other(why.into()))
     }
 

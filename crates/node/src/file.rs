@@ -15,11 +15,7 @@ pub(crate) fn read(path: &str) -> Result<Vec<u8>, NodeError> {
 }
 
 /// What is left of an open file, at most `max` bytes; `None` when there is more.
-pub(crate) fn read_bounded(
-    file: &File,
-    expected: u64,
-    max: usize,
-) -> std::io::Result<Option<Vec<u8>>> {
+pub(crate) fn read_bounded(file: &File, expected: u64, max: usize) -> std::io::Result<Option<Vec<u8>>> {
     let room = usize::try_from(expected).unwrap_or(max).min(max);
     let mut bytes = Vec::with_capacity(room.saturating_add(1));
     let mut limited = file.take(u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1));
@@ -32,9 +28,7 @@ pub(crate) fn read_bounded(
 /// # Errors
 /// It is not there, or may not be looked at.
 pub fn file_id(path: &std::path::Path) -> Result<FileId, NodeError> {
-    stat(path)
-        .map(|stat| id(&stat))
-        .map_err(|e| NodeError::new("look at", path.display().to_string(), e))
+    stat(path).map(|stat| id(&stat)).map_err(|e| NodeError::new("look at", path.display().to_string(), e))
 }
 
 pub(crate) fn id_of(fd: impl AsFd) -> nix::Result<(FileStat, FileId)> {

@@ -5,12 +5,12 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
+use contract::inventory::FileId;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::sys::stat::{Mode, SFlag};
 
 use crate::error::NodeError;
-use crate::file;
+use crate::{devices, file};
 
 /// A handle on the root of an image.
 #[derive(Debug)]
@@ -26,71 +26,72 @@ impl InRoot {
     /// It is not a folder, or may not be opened.
     pub fn open(path: &Path) -> Result<Self, NodeError> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let root = open(path, flags, Mode::empty())
-            .map_err(|e| NodeError::new("open", path.display().to_string(), e))?;
-        Ok(Self {
-            root,
-            path: path.to_owned(),
-        })
+        let root =
+            open(path, flags, Mode::empty()).map_err(|e| NodeError::new("open", path.display().to_string(), e))?;
+        Ok(Self { root, path: path.to_owned() })
     }
 
     /// Whether there is a folder.
     #[must_use]
-    pub fn is_dir(&self, path: &str) -> bool {
+    pub fn is_dir(&self, path: &Path) -> bool {
         self.at(path, OFlag::O_DIRECTORY).is_ok()
     }
 
     /// Whether there is anything.
     #[must_use]
-    pub fn exists(&self, path: &str) -> bool {
+    pub fn exists(&self, path: &Path) -> bool {
         self.at(path, OFlag::empty()).is_ok()
     }
 
-    /// The bytes of a regular file of at most `max` bytes; `None` when there is none.
+    /// Major and minor of a character device.
     ///
     /// # Errors
-    /// Something else than a regular file is there, it is larger, or it cannot be read.
-    pub fn read(&self, path: &str, max: usize) -> Result<Option<Vec<u8>>, NodeError> {
-        let handle = match self.at(path, OFlag::empty()) {
-            Ok(handle) => handle,
-            Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
-            Err(e) => return Err(self.failed("open", path, e)),
-        };
+    /// Nothing is there, or something else.
+    pub fn device(&self, path: &Path) -> Result<(u32, u32), NodeError> {
+        let (stat, _) =
+            self.look(path).map(|handle| file::id_of(&handle))?.map_err(|e| self.failed("look at", path, e))?;
+        if !file::is(&stat, SFlag::S_IFCHR) {
+            return Err(self.failed("look at", path, std::io::Error::other("not a character device")));
+        }
+        Ok(devices::numbers(stat.st_rdev))
+    }
+
+    /// What a file is.
+    ///
+    /// # Errors
+    /// Nothing is there, or it may not be looked at.
+    pub fn file_id(&self, path: &Path) -> Result<FileId, NodeError> {
+        file::id_of(self.look(path)?).map(|(_, id)| id).map_err(|e| self.failed("look at", path, e))
+    }
+
+    /// The bytes of a regular file of at most `max` bytes.
+    ///
+    /// # Errors
+    /// Nothing is there, or something else than a regular file; it is larger, or cannot be read.
+    pub fn read(&self, path: &Path, max: usize) -> Result<Vec<u8>, NodeError> {
+        let handle = self.look(path)?;
         // An image may hold device nodes, and opening some of them does something: look first, then open what was seen.
-        let stat = fstat(&handle).map_err(|e| self.failed("look at", path, e))?;
+        let (stat, id) = file::id_of(&handle).map_err(|e| self.failed("look at", path, e))?;
         if !file::is(&stat, SFlag::S_IFREG) {
-            return Err(NodeError::odd(
-                "read",
-                self.name(path),
-                "not a regular file",
-            ));
+            return Err(self.failed("read", path, std::io::Error::other("not a regular file")));
         }
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-        let opened = open(
-            format!("/proc/self/fd/{}", handle.as_raw_fd()).as_str(),
-            flags,
-            Mode::empty(),
-        )
-        .map_err(|e| self.failed("open", path, e))?;
-        let bytes = file::read_bounded(&File::from(opened), file::size(&stat), max)
-            .map_err(|e| NodeError::new("read", self.name(path), e))?;
-        bytes.map(Some).ok_or_else(|| {
-            NodeError::odd("read", self.name(path), format!("larger than {max} bytes"))
-        })
+        let opened = open(format!("/proc/self/fd/{}", handle.as_raw_fd()).as_str(), flags, Mode::empty())
+            .map_err(|e| self.failed("open", path, e))?;
+        let bytes = file::read_bounded(&File::from(opened), id.size, max).map_err(|e| self.failed("read", path, e))?;
+        bytes.ok_or_else(|| self.failed("read", path, std::io::Error::other(format!("larger than {max} bytes"))))
     }
 
-    fn at(&self, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
-        let how = OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        openat2(&self.root, path, how)
+    fn look(&self, path: &Path) -> Result<OwnedFd, NodeError> {
+        self.at(path, OFlag::empty()).map_err(|e| self.failed("find", path, e))
     }
 
-    fn failed(&self, attempt: &'static str, path: &str, errno: Errno) -> NodeError {
-        NodeError::new(attempt, self.name(path), errno)
+    fn at(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+        let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags);
+        openat2(&self.root, path, how.resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS))
     }
 
-    fn name(&self, path: &str) -> String {
-        format!("{} in {}", path, self.path.display())
+    fn failed(&self, attempt: &'static str, path: &Path, cause: impl Into<std::io::Error>) -> NodeError {
+        NodeError::new(attempt, format!("{} in {}", path.display(), self.path.display()), cause)
     }
 }

@@ -20,27 +20,16 @@ impl Landmarks {
     pub(crate) fn of(host: &Host) -> Self {
         let root = stat("/").ok().map(|stat| id(&stat));
         let dev = Place::of("/dev");
-        let dev_root = Place::of(&host.dev_root())
-            .filter(|place| dev.as_ref().is_none_or(|dev| dev.id != place.id));
-        let driver_root = stat(host.driver_root())
-            .ok()
-            .map(|stat| id(&stat))
-            .filter(|&driver_root| Some(driver_root) != root);
-        Self {
-            root,
-            dev,
-            dev_root,
-            driver_root,
-        }
+        let dev_root = Place::of(&host.dev_root()).filter(|place| dev.as_ref().is_none_or(|dev| dev.id != place.id));
+        let driver_root =
+            stat(host.driver_root()).ok().map(|stat| id(&stat)).filter(|&driver_root| Some(driver_root) != root);
+        Self { root, dev, dev_root, driver_root }
     }
 
     /// What a folder is in these terms.
     pub(crate) fn folder(&self, stat: &FileStat, real: String) -> guard::Dir {
         let this = Some(id(stat));
-        let in_dev_root = self
-            .dev_root
-            .as_ref()
-            .is_some_and(|place| place.holds(stat, &real));
+        let in_dev_root = self.dev_root.as_ref().is_some_and(|place| place.holds(stat, &real));
         guard::Dir {
             is_root: this == self.root,
             on_dev: self.dev.as_ref().is_some_and(|dev| dev.holds(stat, &real)),
@@ -52,10 +41,7 @@ impl Landmarks {
 
     /// Whether the tree below `real`, mounts included, shows one of the folders with nodes.
     pub(crate) fn are_in(&self, mounts: &[Mount<'_>], real: &str) -> bool {
-        [&self.dev, &self.dev_root]
-            .into_iter()
-            .flatten()
-            .any(|place| shows(mounts, real, place))
+        [&self.dev, &self.dev_root].into_iter().flatten().any(|place| shows(mounts, real, place))
     }
 }
 
@@ -72,20 +58,12 @@ impl Place {
     fn of(path: &str) -> Option<Self> {
         let seen = look::patiently(path).ok()?;
         let above = stat(format!("{}/..", seen.real).as_str()).ok()?;
-        Some(Self {
-            id: id(&seen.stat),
-            own: above.st_dev != seen.stat.st_dev,
-            real: seen.real,
-        })
+        Some(Self { id: id(&seen.stat), own: above.st_dev != seen.stat.st_dev, real: seen.real })
     }
 
     /// Whether it is this folder, or lies inside.
     fn holds(&self, stat: &FileStat, real: &str) -> bool {
-        if self.own {
-            stat.st_dev == self.id.0
-        } else {
-            id(stat) == self.id || is_within(real, &self.real)
-        }
+        if self.own { stat.st_dev == self.id.0 } else { id(stat) == self.id || is_within(real, &self.real) }
     }
 }
 
@@ -96,8 +74,7 @@ fn id(stat: &FileStat) -> (u64, u64) {
 /// Whether `path` is `folder` or below it; both absolute and resolved.
 pub(crate) fn is_within(path: &str, folder: &str) -> bool {
     let folder = folder.trim_end_matches('/');
-    path.strip_prefix(folder)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// A mount shows a part of a file system; the same part may be shown at several points. So the place and the tree are
@@ -106,25 +83,15 @@ fn shows(mounts: &[Mount<'_>], real: &str, place: &Place) -> bool {
     let Some((dev, path)) = part(mounts, &place.real) else {
         return is_within(&place.real, real);
     };
-    let below = mounts
-        .iter()
-        .filter(|mount| is_within(&mount.point, real))
-        .map(|mount| (mount.dev, mount.root.to_string()));
-    below
-        .chain(part(mounts, real))
-        .any(|(of, root)| of == dev && (place.own || is_within(&path, &root)))
+    let below =
+        mounts.iter().filter(|mount| is_within(&mount.point, real)).map(|mount| (mount.dev, mount.root.to_string()));
+    below.chain(part(mounts, real)).any(|(of, root)| of == dev && (place.own || is_within(&path, &root)))
 }
 
 /// The file system that a resolved path lies on, and the path in it.
 fn part(mounts: &[Mount<'_>], path: &str) -> Option<((u32, u32), String)> {
     // Of mounts at the same point the last one is seen.
-    let mount = mounts
-        .iter()
-        .filter(|mount| is_within(path, &mount.point))
-        .max_by_key(|mount| mount.point.len())?;
+    let mount = mounts.iter().filter(|mount| is_within(path, &mount.point)).max_by_key(|mount| mount.point.len())?;
     let rest = path.strip_prefix(mount.point.trim_end_matches('/'))?;
-    Some((
-        mount.dev,
-        format!("{}{rest}", mount.root.trim_end_matches('/')),
-    ))
+    Some((mount.dev, format!("{}{rest}", mount.root.trim_end_matches('/'))))
 }

@@ -18,7 +18,7 @@ mod sys;
 mod trust;
 mod write;
 
-pub use boot::{boot_id, now};
+pub use boot::{boot_id, now, rfc3339};
 pub use devices::{check_node, is_gpu_name, majors};
 pub use driver::facts;
 pub use error::NodeError;
@@ -27,4 +27,4 @@ pub use in_root::InRoot;
 pub use node::Node;
 pub use sys::random_hex128;
 pub use trust::{TrustError, Trusted, read_trusted};
-pub use write::{Mode, TEMPORARY, replace, write_atomic};
+pub use write::{Mode, TEMPORARY, write_atomic};

@@ -11,10 +11,10 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlink};
 use nix::sys::stat::{FileStat, SFlag, fstatat};
-use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 use crate::error::words;
 use crate::file;
+use crate::landmarks::is_within;
 
 /// `RESOLVE_CACHED` of `linux/openat2.h` (Linux 5.12): fail with EAGAIN where the caches do not suffice.
 const CACHED: ResolveFlag = ResolveFlag::from_bits_retain(0x20);
@@ -56,18 +56,12 @@ pub(crate) fn patiently(path: &str) -> Result<Seen, Blind> {
 }
 
 /// Does `work` in a thread of its own; `None` when it is not done in time, and the thread is left behind.
-pub(crate) fn within<T: Send + 'static>(
-    limit: Duration,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
+pub(crate) fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, wait) = mpsc::sync_channel(1);
     let worker = move || {
         let _ = done.send(work());
     };
-    thread::Builder::new()
-        .stack_size(64 << 10)
-        .spawn(worker)
-        .ok()?;
+    thread::Builder::new().stack_size(64 << 10).spawn(worker).ok()?;
     wait.recv_timeout(limit).ok()
 }
 
@@ -90,17 +84,13 @@ fn tell(outcome: nix::Result<Outcome>) -> Result<Seen, Blind> {
 }
 
 /// Why an object behind a magic link is not judged.
-pub(crate) const MAGIC: &str =
-    "it passes through a magic link of procfs, which leads elsewhere in another process";
+pub(crate) const MAGIC: &str = "it passes through a magic link of procfs, which leads elsewhere in another process";
 
 fn resolve(path: &str, caches: ResolveFlag) -> nix::Result<Outcome> {
     match see(path, caches | ResolveFlag::RESOLVE_NO_MAGICLINKS) {
         // A magic link, or links without end: following magic links tells which.
         Err(Errno::ELOOP) => match see(path, caches) {
-            Ok(seen) => Ok(Outcome::Seen(Seen {
-                by_magic: true,
-                ..seen
-            })),
+            Ok(seen) => Ok(Outcome::Seen(Seen { by_magic: true, ..seen })),
             Err(unknown @ (Errno::ELOOP | Errno::EAGAIN | Errno::EINVAL)) => Err(unknown),
             Err(_) => Ok(Outcome::MagicToNowhere),
         },
@@ -111,13 +101,7 @@ fn resolve(path: &str, caches: ResolveFlag) -> nix::Result<Outcome> {
 }
 
 fn see(path: &str, resolve: ResolveFlag) -> nix::Result<Seen> {
-    let handle = openat2(
-        AT_FDCWD,
-        path,
-        OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-            .resolve(resolve),
-    )?;
+    let handle = openat2(AT_FDCWD, path, OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(resolve))?;
     let stat = fstatat(&handle, "", AtFlags::AT_EMPTY_PATH | DONT_SYNC)?;
     let mut real = String::new();
     if !file::is(&stat, SFlag::S_IFCHR) && !file::is(&stat, SFlag::S_IFBLK) {
@@ -128,29 +112,17 @@ fn see(path: &str, resolve: ResolveFlag) -> nix::Result<Seen> {
             return Err(Errno::EXDEV);
         }
     }
-    Ok(Seen {
-        stat,
-        real,
-        by_magic: false,
-    })
+    Ok(Seen { stat, real, by_magic: false })
 }
 
-/// Whether the last folder of the path that is there lies in procfs.
+/// Whether the last folder of the path that is there lies in procfs. Told by its path: asking the file system could wait.
 fn missing_in_proc(path: &str, caches: ResolveFlag) -> nix::Result<bool> {
     let mut path = path;
-    while let Some((parent, _)) = path.trim_end_matches('/').rsplit_once('/') {
+    while let Some((parent, _)) = path.trim_end_matches('/').rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
         path = parent;
-        let folder = if parent.is_empty() { "/" } else { parent };
-        match openat2(
-            AT_FDCWD,
-            folder,
-            OpenHow::new()
-                .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-                .resolve(caches),
-        ) {
-            Ok(folder) => return Ok(fstatfs(&folder)?.filesystem_type() == PROC_SUPER_MAGIC),
+        match see(parent, caches) {
             Err(Errno::ENOENT) => {}
-            Err(e) => return Err(e),
+            seen => return Ok(is_within(&seen?.real, "/proc")),
         }
     }
     Ok(false)

@@ -57,10 +57,7 @@ pub fn own() -> Result<Table, NodeError> {
 /// Reads a mount table; a line that is not one of a mount table is left out.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Vec<Mount<'_>> {
-    bytes
-        .split(|&b| b == b'\n')
-        .filter_map(|line| std::str::from_utf8(line).ok().and_then(mount))
-        .collect()
+    bytes.split(|&b| b == b'\n').filter_map(|line| std::str::from_utf8(line).ok().and_then(mount)).collect()
 }
 
 fn mount(line: &str) -> Option<Mount<'_>> {
@@ -89,13 +86,8 @@ fn unescape(text: &str) -> Cow<'_, str> {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some((before, after)) = rest.split_once('\\') {
         out.push_str(before);
-        let escaped = after
-            .get(..3)
-            .filter(|digits| digits.bytes().all(|b| matches!(b, b'0'..=b'7')));
-        match escaped
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok())
-            .filter(u8::is_ascii)
-        {
+        let escaped = after.get(..3).filter(|digits| digits.bytes().all(|b| matches!(b, b'0'..=b'7')));
+        match escaped.and_then(|digits| u8::from_str_radix(digits, 8).ok()).filter(u8::is_ascii) {
             Some(byte) => {
                 out.push(char::from(byte));
                 rest = after.get(3..).unwrap_or_default();

@@ -30,11 +30,7 @@ impl Node {
     /// Looks at nothing yet.
     #[must_use]
     pub fn new(host: &Host) -> Self {
-        Self {
-            host: host.clone(),
-            landmarks: OnceLock::new(),
-            stuck: AtomicBool::new(false),
-        }
+        Self { host: host.clone(), landmarks: OnceLock::new(), stuck: AtomicBool::new(false) }
     }
 
     fn landmarks(&self) -> &Landmarks {
@@ -43,17 +39,12 @@ impl Node {
 
     fn slowly(&self, path: &str) -> Result<Seen, Blind> {
         if self.stuck.load(Ordering::Relaxed) {
-            return Err(Blind::Because(
-                "it was not waited for: another path gave no answer in time".to_owned(),
-            ));
+            return Err(Blind::Because("it was not waited for: another path gave no answer in time".to_owned()));
         }
         let path = path.to_owned();
         look::within(PATIENCE, move || look::patiently(&path)).unwrap_or_else(|| {
             self.stuck.store(true, Ordering::Relaxed);
-            Err(Blind::Because(format!(
-                "no answer in time ({} s)",
-                PATIENCE.as_secs()
-            )))
+            Err(Blind::Because(format!("no answer in time ({} s)", PATIENCE.as_secs())))
         })
     }
 
@@ -90,14 +81,7 @@ impl System for Node {
     }
 
     fn drm_vendor(&self, minor: u32) -> Option<u32> {
-        pci::hexadecimal(
-            &self
-                .host
-                .path(&format!("sys/dev/char/{DRM}:{minor}/device")),
-            "vendor",
-        )
-        .ok()
-        .flatten()
+        pci::hexadecimal(&self.host.path(&format!("sys/dev/char/{DRM}:{minor}/device")), "vendor").ok().flatten()
     }
 
     fn nodes_inside(&self, real: &str) -> Result<Vec<(u32, u32)>, String> {

@@ -57,14 +57,10 @@ pub fn devices(host: &Host) -> Result<Vec<Device>, NodeError> {
         let Some(address) = pci_address(&name.to_string_lossy()) else {
             continue;
         };
-        devices.extend(device(
-            &format!("{folder}/{}", name.to_string_lossy()),
-            address,
-        )?);
+        devices.extend(device(&format!("{folder}/{}", name.to_string_lossy()), address)?);
     }
     // An address with a longer domain comes after all shorter ones.
-    devices
-        .sort_unstable_by(|a, b| (a.address.len(), &a.address).cmp(&(b.address.len(), &b.address)));
+    devices.sort_unstable_by(|a, b| (a.address.len(), &a.address).cmp(&(b.address.len(), &b.address)));
     Ok(devices)
 }
 
@@ -73,8 +69,7 @@ fn device(folder: &str, address: String) -> Result<Option<Device>, NodeError> {
     let Some(vendor) = hexadecimal(folder, "vendor")? else {
         return Ok(None);
     };
-    let numa = found(file::read(&format!("{folder}/numa_node")))?
-        .and_then(|bytes| text(&bytes).parse().ok());
+    let numa = found(file::read(&format!("{folder}/numa_node")))?.and_then(|bytes| text(&bytes).parse().ok());
     Ok(Some(Device {
         address,
         vendor,

@@ -15,10 +15,7 @@ pub struct Process {
 #[must_use]
 pub fn me() -> Process {
     let pid = std::process::id();
-    Process {
-        pid,
-        start: start_time(pid).unwrap_or(0),
-    }
+    Process { pid, start: start_time(pid).unwrap_or(0) }
 }
 
 /// When the process started, in clock ticks since the boot; `None` when there is no such process.

@@ -1,9 +1,12 @@
 //! The few system calls that nix does not have. The only module of this crate with `unsafe`.
 #![allow(unsafe_code)]
 
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use nix::errno::Errno;
 
@@ -19,11 +22,7 @@ pub fn random_hex128() -> Result<String, NodeError> {
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     match Errno::result(got) {
         Ok(16) => Ok(format!("{:032x}", u128::from_ne_bytes(bytes))),
-        Ok(_) => Err(NodeError::odd(
-            "read",
-            "the kernel's random numbers",
-            "fewer than asked for",
-        )),
+        Ok(_) => Err(NodeError::odd("read", "the kernel's random numbers", "fewer than asked for")),
         Err(e) => Err(NodeError::new("read", "the kernel's random numbers", e)),
     }
 }
@@ -48,7 +47,7 @@ const BPF_F_QUERY_EFFECTIVE: u32 = 1;
 
 /// How many device programs decide for a control group of version 2, its ancestors' included.
 pub(crate) fn device_programs(group: &File) -> nix::Result<u32> {
-    let target_fd = group.as_fd().as_raw_fd().unsigned_abs();
+    let target_fd = group.as_raw_fd().unsigned_abs();
     let mut query = BpfQuery {
         target_fd,
         attach_type: BPF_CGROUP_DEVICE,
@@ -56,14 +55,7 @@ pub(crate) fn device_programs(group: &File) -> nix::Result<u32> {
         ..BpfQuery::default()
     };
     // SAFETY: the kernel reads and writes at most as many bytes as we say, and no list of programs is asked for.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_PROG_QUERY,
-            &raw mut query,
-            size_of::<BpfQuery>(),
-        )
-    };
+    let done = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, &raw mut query, size_of::<BpfQuery>()) };
     match Errno::result(done) {
         Ok(_) => Ok(query.prog_cnt),
         // A kernel without such programs has none attached.
@@ -72,34 +64,25 @@ pub(crate) fn device_programs(group: &File) -> nix::Result<u32> {
     }
 }
 
-/// Gives `to` the extended attributes of `from`.
-pub(crate) fn copy_attributes(from: &File, to: &File) -> io::Result<()> {
-    // SAFETY: the kernel writes at most `room` bytes at `buffer`.
-    let names =
-        bytes_of(|buffer, room| unsafe { libc::flistxattr(from.as_raw_fd(), buffer.cast(), room) });
-    let names = match names {
-        Err(Errno::ENOTSUP) => return Ok(()),
+/// Gives `to` the extended attributes of `from`, as far as the file system and our rights allow.
+pub(crate) fn copy_attributes(from: &Path, to: &File) -> io::Result<()> {
+    let from = CString::new(from.as_os_str().as_bytes())?;
+    // SAFETY: `from` ends with NUL, and the kernel writes at most `room` bytes at `buffer`.
+    let names = match bytes_of(|buffer, room| unsafe { libc::llistxattr(from.as_ptr(), buffer.cast(), room) }) {
+        Err(Errno::ENOTSUP | Errno::ENOENT) => return Ok(()),
         names => names?,
     };
     for name in names.split_inclusive(|&b| b == 0) {
-        let Ok(name) = std::ffi::CStr::from_bytes_with_nul(name) else {
-            continue;
-        };
+        let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
         // SAFETY: as above, and `name` ends with NUL.
-        let value = bytes_of(|buffer, room| unsafe {
-            libc::fgetxattr(from.as_raw_fd(), name.as_ptr(), buffer.cast(), room)
-        })?;
+        let value =
+            bytes_of(|buffer, room| unsafe { libc::lgetxattr(from.as_ptr(), name.as_ptr(), buffer.cast(), room) })?;
         // SAFETY: `value` is as long as we say, and `name` ends with NUL.
-        let done = unsafe {
-            libc::fsetxattr(
-                to.as_raw_fd(),
-                name.as_ptr(),
-                value.as_ptr().cast(),
-                value.len(),
-                0,
-            )
-        };
-        Errno::result(done)?;
+        let done = unsafe { libc::fsetxattr(to.as_raw_fd(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) };
+        match Errno::result(done) {
+            Ok(_) | Err(Errno::ENOTSUP | Errno::EPERM) => {}
+            Err(e) => return Err(e.into()),
+        }
     }
     Ok(())
 }

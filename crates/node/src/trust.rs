@@ -56,11 +56,7 @@ impl std::error::Error for TrustError {}
 /// [`TrustError`], naming the part of the path at fault.
 pub fn read_trusted(path: &Path, max: usize) -> Result<Trusted, TrustError> {
     let (folder, name) = walk(path)?;
-    let flags = OFlag::O_RDONLY
-        | OFlag::O_NOFOLLOW
-        | OFlag::O_NONBLOCK
-        | OFlag::O_NOCTTY
-        | OFlag::O_CLOEXEC;
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let fd = openat(&folder, name, flags, Mode::empty()).map_err(|e| failed(path, e))?;
     let (stat, id) = file::id_of(&fd).map_err(|e| failed(path, e))?;
     if !file::is(&stat, SFlag::S_IFREG) {
@@ -71,9 +67,8 @@ pub fn read_trusted(path: &Path, max: usize) -> Result<Trusted, TrustError> {
     }
     only_root_writes(path, &stat)?;
     let file = File::from(fd);
-    let bytes = file::read_bounded(&file, id.size, max).map_err(|e| {
-        TrustError::Unreadable(NodeError::new("read", path.display().to_string(), e))
-    })?;
+    let bytes = file::read_bounded(&file, id.size, max)
+        .map_err(|e| TrustError::Unreadable(NodeError::new("read", path.display().to_string(), e)))?;
     let bytes = bytes.ok_or_else(|| untrusted(path, &format!("is larger than {max} bytes")))?;
     let (_, after) = file::id_of(&file).map_err(|e| failed(path, e))?;
     if after != id {
@@ -84,7 +79,7 @@ pub fn read_trusted(path: &Path, max: usize) -> Result<Trusted, TrustError> {
 
 /// Goes down to the folder that holds the file, by handles, and checks each folder on the way.
 fn walk(path: &Path) -> Result<(OwnedFd, &Path), TrustError> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mut parts = path.components();
     let name = match (parts.next(), path.file_name()) {
         (Some(Component::RootDir), Some(name)) => Path::new(name),
@@ -106,42 +101,39 @@ fn walk(path: &Path) -> Result<(OwnedFd, &Path), TrustError> {
 }
 
 fn check_folder(path: &Path, folder: &OwnedFd) -> Result<(), TrustError> {
-    only_root_writes(path, &fstat(folder).map_err(|e| failed(path, e))?)
+    let stat = fstat(folder).map_err(|e| failed(path, e))?;
+    if file::is(&stat, SFlag::S_IFLNK) {
+        return Err(untrusted(path, "is a symbolic link, must be the folder itself"));
+    }
+    if !file::is(&stat, SFlag::S_IFDIR) {
+        return Err(untrusted(path, "is not a folder"));
+    }
+    only_root_writes(path, &stat)
 }
 
 /// A POSIX ACL that lets others write shows in the group bits; a sticky folder still lets anyone put things in.
 fn only_root_writes(path: &Path, stat: &FileStat) -> Result<(), TrustError> {
     if stat.st_uid != 0 {
-        return Err(untrusted(
-            path,
-            &format!("belongs to user {}, must belong to root", stat.st_uid),
-        ));
+        return Err(untrusted(path, &format!("belongs to user {}, must belong to root", stat.st_uid)));
     }
     if stat.st_mode & 0o022 != 0 {
         return Err(untrusted(
             path,
-            &format!(
-                "may be written by others than root (mode {:04o}), must not be",
-                stat.st_mode & 0o7777
-            ),
+            &format!("may be written by others than root (mode {:04o}), must not be", stat.st_mode & 0o7777),
         ));
     }
     Ok(())
 }
 
 fn untrusted(path: &Path, why: &str) -> TrustError {
-    TrustError::Untrusted {
-        path: path.to_owned(),
-        why: why.to_owned(),
-    }
+    TrustError::Untrusted { path: path.to_owned(), why: why.to_owned() }
 }
 
 fn failed(path: &Path, errno: Errno) -> TrustError {
     match errno {
         Errno::ENOENT => TrustError::Missing(path.to_owned()),
-        // With O_NOFOLLOW a link is ELOOP, with O_DIRECTORY as well it is ENOTDIR.
+        // With O_NOFOLLOW: a link.
         Errno::ELOOP => untrusted(path, "is a symbolic link, must be the file itself"),
-        Errno::ENOTDIR => untrusted(path, "is not a folder (a symbolic link is none either)"),
         other => TrustError::Unreadable(NodeError::new("open", path.display().to_string(), other)),
     }
 }

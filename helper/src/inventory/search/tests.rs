@@ -5,32 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use super::*;
-
-/// The least that is a 64-bit shared library with a SONAME.
-fn elf(soname: &str) -> Vec<u8> {
-    const DYNAMIC: u64 = 64 + 2 * 56;
-    const STRINGS: u64 = DYNAMIC + 4 * 16;
-    let strings = format!("\0{soname}\0");
-    let size = STRINGS + strings.len() as u64;
-    let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0\x01\0\0\0".to_vec();
-    for word in [0, 64, 0] {
-        bytes.extend(u64::to_le_bytes(word));
-    }
-    bytes.extend([0, 0, 0, 0, 64, 0, 56, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
-    for (kind, offset, length) in [(1_u32, 0, size), (2, DYNAMIC, 64)] {
-        bytes.extend(kind.to_le_bytes());
-        bytes.extend(4_u32.to_le_bytes());
-        for word in [offset, offset, offset, length, length, 8] {
-            bytes.extend(u64::to_le_bytes(word));
-        }
-    }
-    for (tag, value) in [(5, STRINGS), (10, strings.len() as u64), (14, 1), (0, 0)] {
-        bytes.extend(u64::to_le_bytes(tag));
-        bytes.extend(value.to_le_bytes());
-    }
-    bytes.extend(strings.bytes());
-    bytes
-}
+use crate::demo::fixture::elf;
 
 /// An `ld.so.cache` that lists these 64-bit libraries.
 fn cache(paths: &[&str]) -> Vec<u8> {

@@ -1,0 +1,115 @@
+//! `linux.devices`: judged by type and number, whatever the path says.
+
+use contract::json::Node;
+use contract::{Code, Refusal};
+
+use crate::findings::Findings;
+use crate::paths;
+use crate::rules::{MAX_MAJOR, MAX_MINOR, Wrong, known_fields, written};
+use crate::setting::Setting;
+
+const AT: &str = "/linux/devices";
+const FIELDS: &[&str] = &["type", "path", "major", "minor", "fileMode", "uid", "gid"];
+
+/// What came of the entries.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// GPU entries of a privileged container, to be taken out.
+    pub(crate) drop: Vec<usize>,
+    /// How many GPU entries were refused.
+    pub(crate) refused: usize,
+}
+
+/// What an entry makes. Block devices are another space of numbers, no GPU is among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Char(u32, u32),
+    Block(u32, u32),
+    Pipe,
+}
+
+/// Judges the entries.
+pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut seen: Vec<(&str, usize, What)> = Vec::new();
+    let list = out.list(setting.case.spec.path(&["linux", "devices"]), AT);
+    for (index, node) in list.iter().enumerate() {
+        match read(node) {
+            Err(wrong) => out.refuse(malformed(index, node, &wrong)),
+            Ok((path, what)) => {
+                if setting.hardened() && paths::below(path, "/dev").is_none() {
+                    let message = "the device node lies outside /dev, where it can stay behind in the image";
+                    let refusal = Refusal::new(Code::UnsafeSpec, "device-path", message, "use a path below /dev");
+                    out.refuse(refusal.at(format!("{AT}/{index}/path"), path));
+                }
+                number(setting, index, path, what, &mut outcome, out);
+                seen.push((path, index, what));
+            }
+        }
+    }
+    seen.sort_unstable_by_key(|entry| (entry.0, entry.1));
+    for pair in seen.windows(2) {
+        if let [(path, _, first), (again, index, second)] = pair
+            && path == again
+            && first != second
+        {
+            let message = "two entries make different devices at the same path, and runtimes differ in which one is there";
+            let refusal = Refusal::new(Code::UnsafeSpec, "device-path", message, "give each device a path of its own");
+            out.refuse(refusal.at(format!("{AT}/{index}/path"), *path));
+        }
+    }
+    if !outcome.drop.is_empty() {
+        let message = format!("{} GPU device entries of a privileged container were taken out", outcome.drop.len());
+        out.note("device-gpu", AT, message);
+    }
+    outcome
+}
+
+fn number(setting: &Setting<'_>, index: usize, path: &str, what: What, outcome: &mut Outcome, out: &mut Findings) {
+    let What::Char(major, minor) = what else {
+        return;
+    };
+    match setting.machine.is_gpu(major, minor) {
+        Ok(false) => {}
+        Ok(true) if setting.privileged => outcome.drop.push(index),
+        Ok(true) => {
+            outcome.refused += 1;
+            let message = format!("this device entry makes a GPU's node ({major}:{minor})");
+            let refusal = Refusal::new(Code::TenantGpuDevice, "device-gpu", message, setting.way_out("the device"));
+            out.refuse(refusal.at(format!("{AT}/{index}"), path));
+        }
+        Err(why) => out.blind(&why),
+    }
+}
+
+fn malformed(index: usize, node: &Node<'_>, (field, why): &Wrong) -> Refusal {
+    let (rule, help) = match field.as_str() {
+        "path" => ("device-path", "write an absolute path without empty, . or .. parts"),
+        field if !FIELDS.contains(&field) => ("json-unknown", "leave the field out"),
+        _ => ("device-shape", "write type c, b, u or p, and whole numbers from 0 for major and minor"),
+    };
+    let message = format!("runtimes read this device entry differently: {why}");
+    Refusal::new(Code::UnsafeSpec, rule, message, help).at(format!("{AT}/{index}/{field}"), written(node.get(field)))
+}
+
+fn read<'n>(node: &'n Node<'_>) -> Result<(&'n str, What), Wrong> {
+    known_fields(node, FIELDS)?;
+    let wrong = |field: &str, why| (field.to_owned(), why);
+    let path = node.get("path").and_then(Node::as_str).filter(|path| paths::is_plain(path));
+    let path = path.ok_or_else(|| wrong("path", "the path is not an absolute path in its plain form"))?;
+    let number = |field: &'static str, most: u32| match node.get(field) {
+        None => Ok(0),
+        Some(value) => {
+            let number = value.as_i64().and_then(|n| u32::try_from(n).ok()).filter(|n| *n <= most);
+            number.ok_or_else(|| wrong(field, "the number is not one that devices have"))
+        }
+    };
+    let numbers = || Ok::<_, Wrong>((number("major", MAX_MAJOR)?, number("minor", MAX_MINOR)?));
+    let what = match node.get("type").and_then(Node::as_str) {
+        Some("c" | "u") => numbers().map(|(major, minor)| What::Char(major, minor))?,
+        Some("b") => numbers().map(|(major, minor)| What::Block(major, minor))?,
+        Some("p") => What::Pipe,
+        _ => return Err(wrong("type", "the type is not c, b, u or p")),
+    };
+    Ok((path, what))
+}

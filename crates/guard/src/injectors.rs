@@ -1,0 +1,48 @@
+//! Hooks: GPU injectors of others, which the contract knows nothing of, and the engines' own, which are noted.
+
+use contract::{Code, Refusal};
+
+use crate::findings::Findings;
+use crate::paths;
+use crate::setting::Setting;
+
+const STAGES: &[&str] = &["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
+const INJECTORS: &[&str] = &[
+    "nvidia-container-runtime-hook",
+    "nvidia-container-toolkit",
+    "nvidia-cdi-hook",
+    "nvidia-ctk",
+    "nvidia-container-cli",
+];
+const HELP: &str = "start the container without the engine's own GPU option, and ask with QUILT_GPU_COUNT=1 or the annotation quilt.gpu/count";
+
+/// Refuses GPU injectors by name, wherever they stand in a hook's command, and notes every other hook once per stage.
+pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
+    for stage in STAGES {
+        let at = format!("/hooks/{stage}");
+        let mut others = Vec::new();
+        for (index, hook) in out.list(setting.case.spec.path(&["hooks", stage]), &at).iter().enumerate() {
+            let at = format!("{at}/{index}");
+            let path = out.text(hook, "path", &at);
+            let args = out.strings(hook.get("args"), &format!("{at}/args"));
+            let mut words = path.into_iter().chain(args);
+            if let Some(injector) = words.find(|word| INJECTORS.contains(&paths::name(word))) {
+                let message = "another injector's hook would put GPUs into this container that no contract grants";
+                out.refuse(Refusal::new(Code::ForeignGpuInjection, "hook-foreign", message, HELP).at(at, injector));
+            } else {
+                others.push(path.unwrap_or_default());
+            }
+        }
+        if !others.is_empty() {
+            out.note("hook", at, format!("the engine's hooks run on the host: {}", others.join(", ")));
+        }
+    }
+}
+
+/// CDI without hooks: `NVIDIA_VISIBLE_DEVICES=void` and the nodes stand in the spec.
+pub(crate) fn without_hooks(void: Option<usize>, nodes: usize) -> Option<Refusal> {
+    let index = void.filter(|_| nodes > 0)?;
+    let message = format!("{nodes} GPU device entries were put into this container by another injector");
+    let refusal = Refusal::new(Code::ForeignGpuInjection, "cdi-foreign", message, HELP);
+    Some(refusal.at(format!("/process/env/{index}"), "NVIDIA_VISIBLE_DEVICES=void"))
+}

@@ -1,0 +1,110 @@
+//! What the parts of a judgement know of each other, and the machine's answers, each asked for once and only when needed.
+
+use std::cell::OnceCell;
+
+use contract::config::Profile;
+use contract::rule::Rule;
+
+use crate::numbers::{self, NVIDIA_VENDOR, Numbers, Share};
+use crate::system::System;
+use crate::Case;
+
+/// One judgement's view.
+pub(crate) struct Setting<'a> {
+    pub(crate) case: &'a Case<'a>,
+    pub(crate) machine: Machine<'a>,
+    /// The container may undo a device filter: CAP_SYS_ADMIN.
+    pub(crate) sys_admin: bool,
+    /// With that, its device list allows everything.
+    pub(crate) privileged: bool,
+}
+
+impl Setting<'_> {
+    pub(crate) fn hardened(&self) -> bool {
+        self.case.policy.profile == Profile::Hardened
+    }
+
+    /// What a tenant does instead of naming a GPU, depending on whether it already asked for one.
+    pub(crate) fn way_out(&self, what: &str) -> String {
+        if self.case.gpu_asked {
+            format!("leave {what} out: the GPUs that were asked for are added by the runtime")
+        } else {
+            format!(
+                "leave {what} out, and ask for a GPU with QUILT_GPU_COUNT=1 or the annotation quilt.gpu/count"
+            )
+        }
+    }
+}
+
+/// The machine's answers.
+pub(crate) struct Machine<'a> {
+    pub(crate) system: &'a dyn System,
+    drivers: OnceCell<Result<Numbers, String>>,
+    numbers: OnceCell<Numbers>,
+    filter: OnceCell<bool>,
+}
+
+impl<'a> Machine<'a> {
+    pub(crate) fn new(system: &'a dyn System) -> Self {
+        Self {
+            system,
+            drivers: OnceCell::new(),
+            numbers: OnceCell::new(),
+            filter: OnceCell::new(),
+        }
+    }
+
+    /// The numbers without DRM.
+    fn drivers(&self) -> Result<&Numbers, String> {
+        let read = || Ok(Numbers::of_majors(&self.system.majors()?));
+        self.drivers.get_or_init(read).as_ref().map_err(String::clone)
+    }
+
+    /// All GPU numbers.
+    pub(crate) fn numbers(&self) -> Result<&Numbers, String> {
+        let drivers = self.drivers()?;
+        Ok(self.numbers.get_or_init(|| drivers.clone().with_system_drm(self.system)))
+    }
+
+    /// All GPU numbers, if they had to be found out.
+    pub(crate) fn into_numbers(self) -> Option<Numbers> {
+        self.numbers.into_inner()
+    }
+
+    /// Whether a device filter can be attached to a container started from here.
+    pub(crate) fn filters(&self) -> bool {
+        *self.filter.get_or_init(|| self.system.initial_user_namespace())
+    }
+
+    /// Whether a character device that the tenant names is a GPU.
+    ///
+    /// A DRM node without a PCI vendor is no PCI device (a platform's display, a virtual one), or sysfs does not tell.
+    /// It passes where NVIDIA's driver is not loaded; where it is, only what is known to be another vendor's passes.
+    pub(crate) fn is_gpu(&self, major: u32, minor: u32) -> Result<bool, String> {
+        Ok(match numbers::share(major) {
+            Share::Whole => true,
+            Share::Fixed => numbers::fixed_has(major, Some(minor)),
+            Share::Driver => self.drivers()?.is_gpu(major, minor),
+            Share::Vendor => match self.system.drm_vendor(minor) {
+                Some(vendor) => vendor == NVIDIA_VENDOR,
+                None => self.drivers()?.has_driver(),
+            },
+        })
+    }
+
+    /// Whether a rule for character devices speaks about any GPU number. The same as [`Numbers::are_met_by`], asking less.
+    pub(crate) fn is_met_by(&self, rule: &Rule) -> Result<bool, String> {
+        let Some(major) = rule.major else {
+            return Ok(true);
+        };
+        Ok(match numbers::share(major) {
+            Share::Whole => true,
+            Share::Fixed => numbers::fixed_has(major, rule.minor),
+            Share::Driver => self.drivers()?.are_met_by(rule),
+            Share::Vendor => match rule.minor {
+                Some(minor) => self.system.drm_vendor(minor) == Some(NVIDIA_VENDOR),
+                None => self.numbers()?.are_met_by(rule),
+            },
+        })
+    }
+}

@@ -1,0 +1,181 @@
+//! The audit log: one JSON object per line, each with the digest of the line before.
+//!
+//! `audit.jsonl` holds the records; `audit.head` says how far it goes, so that adding one does not read the log, and a
+//! log that was cut or written by others is noticed; `audit.lock` is held while one is added. The chain shows what
+//! changed, it does not stop root. Nothing here decides; the caller says what happened.
+
+mod chain;
+mod time;
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use contract::key::sha256;
+use serde_json::{Map, Value};
+
+use crate::LedgerError;
+use crate::files::{Locked, crash_point, own_folder};
+use chain::{Head, ZERO};
+
+pub use chain::{Bad, Verified, read, verify};
+
+/// What went wrong with the log.
+pub type AuditError = LedgerError;
+
+const LOG: &str = "audit.jsonl";
+/// Most bytes of one line.
+const MAX_LINE: usize = 64 << 10;
+/// Fields that the log itself writes.
+const OWN: [&str; 4] = ["seq", "prev", "kind", "time"];
+
+/// What a record is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A container was given a contract, or plainly none.
+    Create,
+    /// A create was refused.
+    Refuse,
+    /// A container's GPUs were released.
+    Release,
+    /// GPUs of a dead holder were taken back.
+    Reclaim,
+    /// The inventory was made anew.
+    Refresh,
+    /// A process was started in a container with a contract.
+    Exec,
+    /// A created container was not what its contract says.
+    VerifyFailed,
+    /// GPUs were reserved.
+    Reserve,
+}
+
+impl Kind {
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Refuse => "refuse",
+            Self::Release => "release",
+            Self::Reclaim => "reclaim",
+            Self::Refresh => "refresh",
+            Self::Exec => "exec",
+            Self::VerifyFailed => "verify-failed",
+            Self::Reserve => "reserve",
+        }
+    }
+}
+
+/// One thing that happened. Number, chain and time are the log's to add.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// What it is about.
+    pub kind: Kind,
+    /// Everything else, by name; `seq`, `prev`, `kind` and `time` are taken.
+    pub fields: Map<String, Value>,
+}
+
+/// The log in one folder.
+#[derive(Debug, Clone)]
+pub struct Audit {
+    folder: PathBuf,
+}
+
+impl Audit {
+    /// The log in this folder, which is made (0700) when it does not exist.
+    ///
+    /// # Errors
+    /// The folder cannot be made, or others than its owner may write there.
+    pub fn open(log_dir: &Path) -> Result<Self, AuditError> {
+        own_folder(log_dir)?;
+        Ok(Self { folder: log_dir.to_owned() })
+    }
+
+    /// Adds a record and says its number.
+    ///
+    /// What a crash left half-written becomes a record of kind `torn` first. Long strings of a record over 64 KiB are
+    /// shortened, with a mark.
+    ///
+    /// # Errors
+    /// The record is not in the log.
+    pub fn append(&self, record: &Record) -> Result<u64, AuditError> {
+        let locked = Locked::take(&self.folder, "audit.lock")?;
+        let path = locked.path(LOG);
+        let failed = |e: &dyn std::fmt::Display| LedgerError::new("write", &path, e);
+        if let Some(own) = OWN.iter().find(|own| record.fields.contains_key(**own)) {
+            return Err(failed(&format!("a record's field {own:?} is the log's own")));
+        }
+        let mut file = File::options().create(true).append(true).read(true).mode(0o600).open(&path).map_err(|e| failed(&e))?;
+        let size = file.metadata().map_err(|e| failed(&e))?.len();
+        let head = match Head::read(&self.folder) {
+            Some(head) if head.is_at(size) => head,
+            other => chain::recover(&locked, &mut file, size, other)?,
+        };
+        let head = add(&mut file, &path, &head, record.kind.name(), &record.fields)?;
+        // The record is in the log. If the head is not written, the next append finds the record by walking from the old one.
+        let _ = head.write(&locked);
+        Ok(head.seq)
+    }
+}
+
+/// Writes one line after the place that `head` tells, and says where the log ends then.
+fn add(file: &mut File, path: &Path, head: &Head, kind: &str, fields: &Map<String, Value>) -> Result<Head, AuditError> {
+    let seq = head.seq + 1;
+    let mut line = line(seq, &head.digest, kind, fields);
+    let digest = sha256(line.as_bytes());
+    line.push('\n');
+    let written = crash_point().and_then(|()| file.write_all(line.as_bytes()));
+    if let Err(error) = written {
+        // A full disk takes a part of the line. If it cannot be cut off, the next append keeps it aside.
+        let _ = crash_point().and_then(|()| file.set_len(head.size));
+        return Err(LedgerError::new("write", path, &error));
+    }
+    Ok(Head { seq, digest, size: head.size + line.len() as u64, torn: None })
+}
+
+fn line(seq: u64, prev: &str, kind: &str, fields: &Map<String, Value>) -> String {
+    let head = format!("{{\"seq\":{seq},\"prev\":\"{prev}\",\"kind\":\"{kind}\",\"time\":\"{}\"", time::now());
+    let room = MAX_LINE - head.len() - 2;
+    let mut body = body(fields);
+    let whole = body.len();
+    for longest in [4096, 1024, 128] {
+        if body.len() > room {
+            body = self::body(&shorten(fields, longest));
+        }
+    }
+    if body.len() > room {
+        body = format!("\"dropped\":\"{whole} bytes of fields\"");
+    }
+    if body.is_empty() { head + "}" } else { format!("{head},{body}}}") }
+}
+
+/// The fields as they stand inside the braces.
+fn body(fields: &Map<String, Value>) -> String {
+    // A map of strings to values always serialises.
+    let object = serde_json::to_string(fields).unwrap_or_default();
+    object.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or_default().to_owned()
+}
+
+fn shorten(fields: &Map<String, Value>, longest: usize) -> Map<String, Value> {
+    fields.iter().map(|(key, value)| (key.clone(), shortened(value, longest))).collect()
+}
+
+fn shortened(value: &Value, longest: usize) -> Value {
+    match value {
+        Value::String(text) => Value::String(cut(text, longest)),
+        Value::Array(items) => items.iter().map(|item| shortened(item, longest)).collect(),
+        Value::Object(fields) => Value::Object(shorten(fields, longest)),
+        other => other.clone(),
+    }
+}
+
+/// A text of at most `longest` bytes, and how many more there were.
+fn cut(text: &str, longest: usize) -> String {
+    let end = text.floor_char_boundary(longest);
+    if end == text.len() { text.to_owned() } else { format!("{}…[{} bytes more]", &text[..end], text.len() - end) }
+}
+
+#[cfg(test)]
+mod tests;

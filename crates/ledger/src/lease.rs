@@ -1,0 +1,176 @@
+//! What stands in a lease, and whether its holder still lives: the rules, over facts that [`Liveness`] brings.
+//!
+//! The file's name says enough to know that a GPU is taken; the content says by whom. Not knowing counts as held.
+
+use std::path::Path;
+
+use contract::Granted;
+use node::process::Process;
+use serde::{Deserialize, Serialize};
+
+use crate::liveness::Liveness;
+
+/// Version of a lease's layout. Newer fields are ignored; another version cannot be judged and counts as held.
+pub(crate) const VERSION: u32 = 1;
+
+/// One GPU, held or reserved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Layout version, 1.
+    pub version: u32,
+    /// PCI address of the GPU.
+    pub pci: String,
+    /// Its UUID, when known.
+    #[serde(default)]
+    pub uuid: Option<String>,
+    /// Its device minor, when there is one.
+    #[serde(default)]
+    pub minor: Option<u32>,
+    /// Who has it.
+    pub holder: HeldBy,
+    /// `/proc/sys/kernel/random/boot_id` when it was taken: another boot ends it.
+    pub boot_id: String,
+    /// When it was taken, in seconds since 1970.
+    pub since: u64,
+}
+
+/// The kinds of holder; each has its own end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HeldBy {
+    /// A container: until it is deleted, or plainly gone.
+    Container {
+        /// Its id.
+        container: String,
+        /// The low-level runtime's folder of states; `<state_root>/<container>` exists while the container does.
+        state_root: String,
+        /// The low-level runtime that created it.
+        low_level: String,
+        /// Its cgroup as the spec names it; absent when that is not known.
+        #[serde(default)]
+        cgroup: Option<String>,
+        /// Process that creates it.
+        pid: u32,
+        /// That process's start time, in clock ticks since the boot.
+        start: u64,
+    },
+    /// Something known by name, `vm:NAME`: until it is released by name.
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// A container that does not exist yet: until the time is over or the token is used.
+    Reservation {
+        /// End of its time, in seconds since the boot (`CLOCK_BOOTTIME`).
+        until: u64,
+    },
+}
+
+impl HeldBy {
+    /// What people call the holder.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Container { container, .. } => container,
+            Self::Name { name } => name,
+            Self::Reservation { .. } => "(reserved)",
+        }
+    }
+}
+
+impl Lease {
+    pub(crate) fn new(gpu: &Granted, holder: &HeldBy, boot_id: &str, since: u64) -> Self {
+        Self { version: VERSION, pci: gpu.pci.clone(), uuid: gpu.uuid.clone(), minor: gpu.minor, holder: holder.clone(), boot_id: boot_id.to_owned(), since }
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let lease: Self = serde_json::from_slice(bytes).map_err(|e| format!("its record cannot be read: {e}"))?;
+        if lease.version == VERSION { Ok(lease) } else { Err(format!("its record has layout {}, this version knows {VERSION}", lease.version)) }
+    }
+}
+
+/// A lease's file name: `<pci>@<tag>`, where the tag is the holder's key, or `r-` and a token.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub(crate) pci: String,
+    pub(crate) tag: String,
+}
+
+impl Name {
+    /// Any name with an `@` takes its GPU, whoever wrote it.
+    pub(crate) fn parse(file: &str) -> Option<Self> {
+        let (pci, tag) = file.split_once('@')?;
+        Some(Self { pci: pci.to_owned(), tag: tag.to_owned() })
+    }
+
+    /// The path below the state folder.
+    pub(crate) fn path(pci: &str, tag: &str) -> String {
+        format!("leases/{pci}@{tag}")
+    }
+
+    /// The reservation's token, when it is one.
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.tag.strip_prefix("r-")
+    }
+}
+
+/// Whether a lease's holder is there, and how that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Held(String),
+    Gone(String),
+}
+
+/// Judges a lease. `pending`: for a reservation, whether its token can still be used.
+pub(crate) fn standing(lease: &Lease, pending: bool, machine: &dyn Liveness) -> Standing {
+    match machine.boot_id() {
+        Err(error) => return Standing::Held(format!("it cannot be told which boot this is: {error}")),
+        Ok(boot) if boot != lease.boot_id => return Standing::Gone("the machine was started again since".to_owned()),
+        Ok(_) => {}
+    }
+    match &lease.holder {
+        HeldBy::Name { name } => Standing::Held(format!("taken as {name} until it is released")),
+        HeldBy::Reservation { .. } if !pending => Standing::Gone("its token was used, or given up, or never finished".to_owned()),
+        HeldBy::Reservation { until } => match machine.boot_seconds() {
+            Err(error) => Standing::Held(format!("reserved, and it cannot be told what time it is: {error}")),
+            Ok(now) if now >= *until => Standing::Gone("its time is over".to_owned()),
+            Ok(now) => Standing::Held(format!("reserved for {} s more", until - now)),
+        },
+        HeldBy::Container { container, state_root, cgroup, pid, start, .. } => {
+            // The creator first: once it is gone, nothing appears any more in the two places looked at next.
+            if machine.is_alive(Process { pid: *pid, start: *start }) {
+                return Standing::Held(format!("its create still runs, process {pid}"));
+            }
+            match remains(state_root, container, cgroup.as_deref(), machine) {
+                Some(why) => Standing::Held(why),
+                None => Standing::Gone("its create ended, it has no state folder, and its cgroup is empty".to_owned()),
+            }
+        }
+    }
+}
+
+/// What is left of a container, or why that cannot be told.
+fn remains(state_root: &str, container: &str, cgroup: Option<&str>, machine: &dyn Liveness) -> Option<String> {
+    if let Some(why) = state_folder(state_root, container, machine) {
+        return Some(why);
+    }
+    let Some(cgroup) = cgroup else { return Some("its cgroup is not known, so processes of it may be left".to_owned()) };
+    match machine.cgroup_is_empty(cgroup) {
+        Ok(true) => None,
+        Ok(false) => Some(format!("processes are left in its cgroup {cgroup}")),
+        Err(error) => Some(format!("it cannot be told whether its cgroup {cgroup} is empty: {error}")),
+    }
+}
+
+/// Why the low-level runtime may still know the container; nothing when it does not.
+pub(crate) fn state_folder(state_root: &str, container: &str, machine: &dyn Liveness) -> Option<String> {
+    let folder = Path::new(state_root).join(container);
+    match machine.exists(&folder) {
+        Ok(false) => None,
+        Ok(true) => Some(format!("its state folder {} exists", folder.display())),
+        Err(error) => Some(format!("it cannot be told whether its state folder exists: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

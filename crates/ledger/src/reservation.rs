@@ -1,0 +1,188 @@
+//! GPUs reserved for a container that does not exist yet: a token, a time limit, one use.
+//!
+//! The token's file under `reservations/` is the promise: it is written last and removed first, so a lease `@r-<token>`
+//! without it promises nothing and is reclaimed. Between two steps a GPU may have both the reservation's lease and the
+//! container's, never none and never two holders who could both start.
+
+use contract::inventory::Inventory;
+use contract::request::Request;
+use contract::{Contract, Granted, Refusal, SCHEMA};
+use serde::{Deserialize, Serialize};
+
+use crate::LedgerError;
+use crate::documents::{MAX_CONTRACT, trusted, untrusted};
+use crate::files::{self, Locked};
+use crate::lease::{HeldBy, Name};
+use crate::store::{Holder, Ledger};
+
+/// What a reservation gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reserved {
+    /// 128 random bits in hexadecimal: whoever brings them gets the GPUs.
+    pub token: String,
+    /// What that container will get; its key is still open.
+    pub contract: Contract,
+}
+
+/// The file of a token.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Promise {
+    version: u32,
+    boot_id: String,
+    /// In seconds since the boot.
+    until: u64,
+    contract: Contract,
+}
+
+fn tag(token: &str) -> String {
+    format!("r-{token}")
+}
+
+fn promise_path(token: &str) -> String {
+    format!("reservations/{token}.json")
+}
+
+impl Ledger {
+    /// Reserves GPUs for `seconds`. `build` makes the contract (without a key) from what was granted.
+    ///
+    /// # Errors
+    /// As [`Ledger::grant`], or what `build` refuses; nothing is left reserved then.
+    pub fn reserve(&self, inventory: &Inventory, request: &Request, seconds: u64, build: &mut dyn FnMut(&[Granted]) -> Result<Contract, Refusal>) -> Result<Reserved, Refusal> {
+        let internal = |e: &dyn std::fmt::Display| Refusal::internal("ledger", e);
+        let token = node::random_hex128().map_err(|e| internal(&e))?;
+        let until = self.machine.boot_seconds().map_err(|e| internal(&e))?.saturating_add(seconds);
+        let boot_id = self.machine.boot_id().map_err(|e| internal(&e))?;
+        let locked = self.lock()?;
+        let gpus = self.lease_out(&locked, self.names()?, inventory, request, &tag(&token), &HeldBy::Reservation { until })?;
+        let promised = build(&gpus).and_then(|contract| {
+            let promise = Promise { version: 1, boot_id, until, contract };
+            let bytes = serde_json::to_vec(&promise).map_err(|e| internal(&e))?;
+            locked.place(&promise_path(&token), &bytes)?;
+            Ok(promise.contract)
+        });
+        if promised.is_err() {
+            self.drop_reserved(&locked, &token)?;
+        }
+        Ok(Reserved { token, contract: promised? })
+    }
+
+    /// Turns a reservation into the container's own leases, once, and gives its contract, now bound to the container.
+    ///
+    /// # Errors
+    /// `CONTRACT_UNTRUSTED` when the token is unknown, used, over its time, or from another boot; `UNSAFE_SPEC` when a
+    /// container of this key is still there; `INTERNAL` when the state folder fails.
+    pub fn redeem(&self, token: &str, holder: &Holder) -> Result<Contract, Refusal> {
+        let locked = self.lock()?;
+        self.refuse_living(&self.names()?, holder)?;
+        let promise = self.promise(token)?;
+        let key = holder.key.as_str();
+        let mut contract = promise.contract;
+        let leases = self.reserved(&locked, token, key, &contract)?;
+        let own: Vec<&Name> = leases.iter().filter(|lease| lease.tag == key && !contract.gpus.iter().any(|gpu| gpu.pci == lease.pci)).collect();
+        self.drop_contract(&locked, &holder.key)?;
+        for lease in own {
+            // Of an earlier create that died, and not part of this contract.
+            locked.remove(&Name::path(&lease.pci, key))?;
+        }
+        // Until the next step has happened, a crash leaves the token usable, and leases here that name a dead creator.
+        self.write_leases(&locked, &contract.gpus, key, &holder.held_by(), &promise.boot_id)?;
+        // From here on the token is used up.
+        if let Err(error) = locked.remove(&promise_path(token)) {
+            for gpu in &contract.gpus {
+                let _ = locked.remove(&Name::path(&gpu.pci, key));
+            }
+            return Err(error.into());
+        }
+        for gpu in &contract.gpus {
+            // One that stays promises nothing any more, and is reclaimed.
+            let _ = locked.remove(&Name::path(&gpu.pci, &tag(token)));
+        }
+        contract.key = Some(key.to_owned());
+        Ok(contract)
+    }
+
+    /// Gives a reservation up. Says which GPUs (PCI addresses) became free.
+    ///
+    /// # Errors
+    /// Something cannot be removed; a second call mends it.
+    pub fn cancel(&self, token: &str) -> Result<Vec<String>, LedgerError> {
+        if !is_token(token) {
+            return Ok(Vec::new());
+        }
+        self.drop_reserved(&self.lock()?, token)
+    }
+
+    fn drop_reserved(&self, locked: &Locked, token: &str) -> Result<Vec<String>, LedgerError> {
+        locked.remove(&promise_path(token))?;
+        let pcis: Vec<String> = self.names()?.into_iter().filter(|lease| lease.token() == Some(token)).map(|lease| lease.pci).collect();
+        pcis.iter().try_for_each(|pci| locked.remove(&Name::path(pci, &tag(token))).map(|_| ()))?;
+        Ok(pcis)
+    }
+
+    /// The promise behind a token, if it still holds.
+    fn promise(&self, token: &str) -> Result<Promise, Refusal> {
+        let unknown = || untrusted("reservation-unknown", "no reservation has this token: it was used, given up, or its time is over");
+        if !is_token(token) {
+            return Err(unknown());
+        }
+        let path = self.path(&promise_path(token));
+        let bytes = trusted(&path, MAX_CONTRACT)?.ok_or_else(unknown)?;
+        let promise: Promise = serde_json::from_slice(&bytes).map_err(|e| untrusted("contract-schema", format!("a reservation cannot be read: {e}")))?;
+        if promise.version != 1 || promise.contract.schema != SCHEMA {
+            return Err(untrusted("contract-schema", "a reservation was written by another version"));
+        }
+        let now = self.machine.boot_seconds().map_err(|e| Refusal::internal("ledger", &e))?;
+        let boot = self.machine.boot_id().map_err(|e| Refusal::internal("ledger", &e))?;
+        if promise.boot_id != boot || now >= promise.until {
+            return Err(untrusted("reservation-expired", "the reservation's time is over"));
+        }
+        Ok(promise)
+    }
+
+    /// All leases, after making sure that the reservation has all its GPUs, and nobody else has one of them.
+    fn reserved(&self, locked: &Locked, token: &str, key: &str, contract: &Contract) -> Result<Vec<Name>, Refusal> {
+        let mine = tag(token);
+        let disputed = |leases: &[Name]| leases.iter().any(|lease| lease.tag != mine && lease.tag != key && contract.gpus.iter().any(|gpu| gpu.pci == lease.pci));
+        let mut leases = self.names()?;
+        if disputed(&leases) {
+            // Another container began to redeem the same token. If it died before the token was used up, it is out of the way now.
+            self.reclaim_locked(locked)?;
+            leases = self.names()?;
+        }
+        let whole = contract.gpus.iter().all(|gpu| leases.iter().any(|lease| lease.tag == mine && lease.pci == gpu.pci));
+        if whole && !disputed(&leases) {
+            Ok(leases)
+        } else {
+            Err(untrusted("reservation-replay", "the reservation's GPUs are not its own any more"))
+        }
+    }
+
+    /// Whether a token can still be used, as far as files tell.
+    pub(crate) fn is_pending(&self, token: &str) -> bool {
+        is_token(token) && self.path(&promise_path(token)).exists()
+    }
+
+    /// Removes promises whose leases are gone.
+    pub(crate) fn sweep_reservations(&self, locked: &Locked) -> Result<(), LedgerError> {
+        let promises = files::names(&self.path("reservations"))?;
+        if promises.is_empty() {
+            return Ok(());
+        }
+        let leases = self.names()?;
+        for token in promises.iter().filter_map(|name| name.strip_suffix(".json")) {
+            if !leases.iter().any(|lease| lease.token() == Some(token)) {
+                locked.remove(&promise_path(token))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A token becomes part of a file's name.
+fn is_token(token: &str) -> bool {
+    contract::key::Key::parse(token).is_some()
+}
+
+#[cfg(test)]
+mod tests;

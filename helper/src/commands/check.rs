@@ -1,0 +1,66 @@
+//! `quilt-gpu check`: the runtime's own decision about a spec, run dry.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use contract::Refusal;
+use serde_json::{Value, json};
+use shim::Verdict;
+
+use crate::cli::{Context, Format, not_offered};
+use crate::exit::{Exit, Failure};
+use crate::table;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A config.json, or the bundle that holds one
+    #[arg(value_name = "CONFIG.json|BUNDLE")]
+    path: PathBuf,
+}
+
+pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure> {
+    if let Err(cause) = std::fs::metadata(&args.path) {
+        return Err(Failure::Usage(format!("cannot look at {}: {cause}", args.path.display())));
+    }
+    let verdict = shim::check(&args.path, &context.setup)?;
+    match context.format {
+        None | Some(Format::Table) => write!(context.out, "{}", text(&verdict))?,
+        Some(Format::Json) => context.document(&document(&verdict)?)?,
+        Some(Format::Patch) => context.document(&patch(&verdict)?)?,
+        Some(other) => return Err(not_offered(other, "table, json and patch")),
+    }
+    Ok(if verdict.refusals.is_empty() { Exit::Done } else { Exit::Refused })
+}
+
+fn document(verdict: &Verdict) -> Result<Value, Failure> {
+    let word = if verdict.refusals.is_empty() { "accept" } else { "refuse" };
+    let refusals: Vec<Value> = verdict.refusals.iter().map(Refusal::to_json).collect();
+    Ok(json!({ "verdict": word, "refusals": refusals, "notes": verdict.notes, "grant": verdict.grant, "patch": patch(verdict)? }))
+}
+
+/// The operations as JSON; each prints itself as one.
+fn patch(verdict: &Verdict) -> Result<Vec<Value>, Failure> {
+    verdict.patch.iter().map(|op| serde_json::from_str(&op.to_string()).map_err(Failure::internal)).collect()
+}
+
+fn text(verdict: &Verdict) -> String {
+    let mut out = String::new();
+    for refusal in &verdict.refusals {
+        out.push_str(&format!("refused: {refusal}\n"));
+    }
+    if verdict.refusals.is_empty() {
+        out.push_str(&match &verdict.grant {
+            Some(contract) => format!("accepted, with {}\n", contract.gpus.iter().map(|gpu| format!("{} ({})", gpu.name(), gpu.pci)).collect::<Vec<_>>().join(", ")),
+            None => "accepted, without GPUs\n".to_owned(),
+        });
+        out.push_str(&match verdict.patch.len() {
+            0 => "config.json stays as it is\n".to_owned(),
+            n => format!("{n} changes to config.json; --format patch shows them\n"),
+        });
+    }
+    for note in &verdict.notes {
+        let place = if note.at.is_empty() { String::new() } else { format!(" (at {})", table::one_line(&note.at)) };
+        out.push_str(&format!("note {}: {}{place}\n", note.rule, table::one_line(&note.message)));
+    }
+    out
+}

@@ -1,0 +1,177 @@
+//! `quilt-gpu contract`: reservations for a control plane, and the contracts in force.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use contract::key::Key;
+use contract::request::{Asked, Request, from_json};
+use contract::{Contract, Refusal};
+use ledger::Ledger;
+use ledger::audit::Kind;
+use serde_json::json;
+
+use crate::cli::{Context, Format, not_offered};
+use crate::exit::{Exit, Failure};
+use crate::inventory;
+use crate::record;
+use crate::table;
+
+/// Largest request document, in bytes.
+const MAX_REQUEST: u64 = 1 << 20;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Reserves GPUs for a container that does not exist yet; prints its contract and token as JSON
+    Prepare(Prepare),
+    /// Shows the contracts in force, or one of them as JSON
+    Show {
+        /// The container's key, or the contract's id
+        #[arg(value_name = "KEY|ID")]
+        which: Option<String>,
+    },
+    /// Checks that contracts are trusted and that the node is still what they rest on
+    Verify {
+        /// The container's key; all without it
+        key: Option<String>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Prepare {
+    /// The control plane's JSON: {"gpu_count":1,"gpu_ids":["nvidia0"], …}; `-` is stdin
+    #[arg(long, value_name = "FILE|-")]
+    request: PathBuf,
+    /// The contract's id, 32 hexadecimal digits [default: random]
+    #[arg(long)]
+    id: Option<String>,
+}
+
+impl Args {
+    /// Whether the caller is a control plane, which reads refusals as JSON too.
+    pub(crate) fn speaks_json(&self) -> bool {
+        matches!(self.action, Action::Prepare(_))
+    }
+}
+
+pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure> {
+    match &args.action {
+        Action::Prepare(args) => prepare(args, &mut context)?,
+        Action::Show { which: Some(which) } => show_one(which, &mut context)?,
+        Action::Show { which: None } => show_all(&mut context)?,
+        Action::Verify { key } => return verify(key.as_deref(), &mut context),
+    }
+    Ok(Exit::Done)
+}
+
+fn prepare(args: &Prepare, context: &mut Context<'_>) -> Result<(), Failure> {
+    if let Some(other) = context.format.filter(|format| *format != Format::Json) {
+        return Err(not_offered(other, "json"));
+    }
+    let id = match &args.id {
+        Some(id) if Key::parse(id).is_some() => id.clone(),
+        Some(id) => return Err(Failure::Usage(format!("--id {id:?} is not 32 lower-case hexadecimal digits"))),
+        None => node::random_hex128().map_err(Failure::internal)?,
+    };
+    match from_json(&read(&args.request)?) {
+        Ok(Asked::Gpus(request)) => reserve(&request, &id, context),
+        Ok(_) => context.document(&json!({ "token": null, "contract": null, "message": "no GPU is asked for, and none is granted" })),
+        Err(refusal) => Err(refuse(refusal, None, context)),
+    }
+}
+
+fn reserve(request: &Request, id: &str, context: &mut Context<'_>) -> Result<(), Failure> {
+    let setup = &context.setup;
+    let seconds = setup.config.request.reservation_seconds;
+    let ledger = Ledger::open(setup.state_dir()).map_err(Failure::internal)?;
+    let reserved = shim::within_ceilings(request, &setup.config).and_then(|()| inventory::current(setup)).and_then(|inventory| {
+        ledger.reserve(&inventory, request, seconds, &mut |gpus| ledger::draft(&inventory, gpus, request, &setup.config.policy, id, None, node::now()))
+    });
+    record::reclaimed(setup, &ledger)?;
+    let reserved = reserved.map_err(|refusal| refuse(refusal, Some(request), context))?;
+    let fields = [("contract", id.into()), ("request", json!(request)), ("gpus", record::gpus(&reserved.contract.gpus)), ("seconds", seconds.into())];
+    record::append(&context.setup, Kind::Reserve, fields)?;
+    context.document(&json!({ "token": reserved.token, "seconds": seconds, "contract": reserved.contract }))
+}
+
+/// A refusal on its way out; the log may be unwritable, and the refusal stands all the same.
+fn refuse(refusal: Refusal, request: Option<&Request>, context: &Context<'_>) -> Failure {
+    let _ = record::append(&context.setup, Kind::Refuse, [("request", json!(request)), ("refusals", json!([refusal.to_json()]))]);
+    refusal.into()
+}
+
+fn read(path: &PathBuf) -> Result<Vec<u8>, Failure> {
+    let failed = |cause| Failure::Usage(format!("cannot read the request {}: {cause}", path.display()));
+    let mut bytes = Vec::new();
+    if path.as_os_str() == "-" {
+        std::io::stdin().lock().take(MAX_REQUEST).read_to_end(&mut bytes).map_err(failed)?;
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(MAX_REQUEST).read_to_end(&mut bytes)).map_err(failed)?;
+    }
+    Ok(bytes)
+}
+
+/// All contracts by key; one that is not trusted is listed with the reason.
+fn in_force(context: &Context<'_>) -> Result<Vec<(Key, Result<Contract, Refusal>)>, Failure> {
+    let ledger = Ledger::open(context.setup.state_dir()).map_err(Failure::internal)?;
+    ledger.contracts().map_err(Failure::internal)
+}
+
+fn show_one(which: &str, context: &mut Context<'_>) -> Result<(), Failure> {
+    let found = in_force(context)?.into_iter().find(|(key, contract)| key.as_str() == which || contract.as_ref().is_ok_and(|contract| contract.id == which));
+    match found {
+        Some((_, contract)) => context.document(&contract?),
+        None => Err(Failure::Wrong(format!("no contract in force has the key or id {which:?}; `quilt-gpu contract show` lists them"))),
+    }
+}
+
+fn show_all(context: &mut Context<'_>) -> Result<(), Failure> {
+    let json = context.json()?;
+    let all = in_force(context)?;
+    if json {
+        let list: Vec<_> = all.iter().map(|(key, contract)| json!({ "key": key.as_str(), "contract": contract.as_ref().ok(), "refusal": contract.as_ref().err().map(Refusal::to_json) })).collect();
+        return context.document(&list);
+    }
+    if all.is_empty() {
+        return Ok(writeln!(context.out, "no contract is in force")?);
+    }
+    let rows: Vec<_> = all.iter().map(|(key, contract)| row(key, contract)).collect();
+    Ok(write!(context.out, "{}", table::render(["KEY", "ID", "GPUS", "CAPABILITIES"], &rows))?)
+}
+
+fn row(key: &Key, contract: &Result<Contract, Refusal>) -> [String; 4] {
+    match contract {
+        Ok(contract) => [key.to_string(), contract.id.clone(), names(contract), contract.request.capabilities.list()],
+        Err(refusal) => [key.to_string(), String::new(), String::new(), refusal.to_string()],
+    }
+}
+
+fn names(contract: &Contract) -> String {
+    contract.gpus.iter().map(contract::Granted::name).collect::<Vec<_>>().join(",")
+}
+
+fn verify(key: Option<&str>, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let json = context.json()?;
+    let mut all = in_force(context)?;
+    if let Some(wanted) = key {
+        all.retain(|(key, _)| key.as_str() == wanted);
+        if all.is_empty() {
+            return Err(Failure::Wrong(format!("no contract in force has the key {wanted:?}")));
+        }
+    }
+    let judged: Vec<(Key, Option<Refusal>)> = all.into_iter().map(|(key, contract)| (key, contract.and_then(|contract| shim::trusted(&contract, &context.setup)).err())).collect();
+    let exit = if judged.iter().all(|(_, refusal)| refusal.is_none()) { Exit::Done } else { Exit::Refused };
+    if json {
+        let list: Vec<_> = judged.iter().map(|(key, refusal)| json!({ "key": key.as_str(), "refusal": refusal.as_ref().map(Refusal::to_json) })).collect();
+        context.document(&list)?;
+    } else {
+        let rows: Vec<_> = judged.iter().map(|(key, refusal)| [key.to_string(), refusal.as_ref().map_or_else(|| "holds".to_owned(), Refusal::to_string)]).collect();
+        write!(context.out, "{}", table::render(["KEY", "CONTRACT"], &rows))?;
+    }
+    Ok(exit)
+}

@@ -1,0 +1,199 @@
+//! `quilt-gpu lease`: who has which GPU, and leases for what is no container.
+
+use std::io::Write;
+
+use contract::key::Key;
+use contract::request::{Asked, Source, Words};
+use contract::{Code, Refusal};
+use ledger::{HeldBy, LeaseStatus, Ledger};
+use serde_json::{Value, json};
+use shim::Setup;
+
+use crate::cli::Context;
+use crate::exit::{Exit, Failure};
+use crate::inventory;
+use crate::record;
+use crate::table;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Lists the leases in force, after ending those whose holders are gone
+    List,
+    /// Takes GPUs for something that is no container, until it is released or the machine boots
+    Acquire(Acquire),
+    /// Gives back what a holder has
+    Release(Release),
+}
+
+#[derive(Debug, clap::Args)]
+struct Acquire {
+    /// Who takes them
+    #[arg(long, value_name = "vm:NAME")]
+    holder: String,
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+struct Which {
+    /// How many GPUs
+    #[arg(long, value_name = "N")]
+    count: Option<String>,
+    /// Which GPUs: nvidia0, GPU-<uuid>, PCI address; comma-separated
+    #[arg(long, value_name = "IDS")]
+    ids: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Release {
+    #[command(flatten)]
+    whose: Whose,
+    /// Even if the container is still there: its processes keep the GPU open, and others get it too
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Whose {
+    /// A holder by name
+    #[arg(long, value_name = "vm:NAME")]
+    holder: Option<String>,
+    /// A container by its key, as `lease list` shows it
+    #[arg(long)]
+    key: Option<String>,
+    /// A reservation by its token
+    #[arg(long)]
+    token: Option<String>,
+}
+
+pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure> {
+    let json = context.json()?;
+    match &args.action {
+        Action::List if json => {
+            let leases: Vec<Value> = in_force(&context.setup)?.iter().map(document).collect();
+            context.document(&leases)?;
+        }
+        Action::List => list(&context.setup, context.out)?,
+        Action::Acquire(args) => acquire(args, &mut context, json)?,
+        Action::Release(args) => release(args, &mut context, json)?,
+    }
+    Ok(Exit::Done)
+}
+
+/// The leases in force; what was ended on the way is recorded.
+fn in_force(setup: &Setup) -> Result<Vec<LeaseStatus>, Failure> {
+    let ledger = open(setup)?;
+    let leases = ledger.leases().map_err(Failure::internal)?;
+    record::reclaimed(setup, &ledger)?;
+    Ok(leases)
+}
+
+fn open(setup: &Setup) -> Result<Ledger, Failure> {
+    Ledger::open(setup.state_dir()).map_err(Failure::internal)
+}
+
+/// Prints the leases as a table.
+pub(crate) fn list(setup: &Setup, out: &mut dyn Write) -> Result<(), Failure> {
+    let rows: Vec<_> = in_force(setup)?.iter().map(row).collect();
+    if rows.is_empty() {
+        return Ok(writeln!(out, "no GPU is leased")?);
+    }
+    Ok(write!(out, "{}", table::render(["GPU", "PCI", "HOLDER", "KEY", "BECAUSE"], &rows))?)
+}
+
+fn row(status: &LeaseStatus) -> [String; 5] {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let document = document(status);
+    ["gpu", "pci", "holder", "key", "because"].map(|field| document.get(field).map(text).unwrap_or_default())
+}
+
+/// A lease for machines. A reservation's token is a secret and stays one.
+fn document(status: &LeaseStatus) -> Value {
+    let lease = status.lease.as_ref();
+    let kind = lease.map(|lease| match lease.holder {
+        HeldBy::Container { .. } => "container",
+        HeldBy::Name { .. } => "name",
+        HeldBy::Reservation { .. } => "reservation",
+    });
+    json!({
+        "pci": status.pci,
+        "gpu": lease.and_then(|lease| lease.minor).map(|minor| format!("nvidia{minor}")),
+        "uuid": lease.and_then(|lease| lease.uuid.as_deref()),
+        "kind": kind,
+        "holder": lease.map(|lease| lease.holder.name()),
+        "key": Key::parse(&status.tag).map(|key| key.to_string()),
+        "since": lease.map(|lease| lease.since),
+        "because": status.held_because,
+    })
+}
+
+fn acquire(args: &Acquire, context: &mut Context<'_>, json: bool) -> Result<(), Failure> {
+    let mut words = Words::default();
+    for (name, flag, value) in [("count", "--count", &args.which.count), ("ids", "--ids", &args.which.ids)] {
+        if let Some(value) = value {
+            words.set(name, flag.to_owned(), value.clone());
+        }
+    }
+    let Asked::Gpus(request) = words.ask(Source::CommandLine)? else {
+        return Err(Refusal::new(Code::InvalidGpuRequest, "request-shape", "no GPU is asked for", "give --count or --ids").into());
+    };
+    let inventory = inventory::current(&context.setup)?;
+    let ledger = open(&context.setup)?;
+    let granted = ledger.acquire_named(&inventory, &request, &args.holder);
+    record::reclaimed(&context.setup, &ledger)?;
+    let gpus = granted?;
+    record::append(&context.setup, ledger::audit::Kind::Create, [("holder", args.holder.as_str().into()), ("gpus", record::gpus(&gpus))])?;
+    if json {
+        return context.document(&json!({ "holder": args.holder, "gpus": gpus }));
+    }
+    for gpu in &gpus {
+        writeln!(context.out, "{} {} {}", gpu.name(), gpu.pci, gpu.uuid.as_deref().unwrap_or("-"))?;
+    }
+    Ok(())
+}
+
+fn release(args: &Release, context: &mut Context<'_>, json: bool) -> Result<(), Failure> {
+    let ledger = open(&context.setup)?;
+    let Whose { holder, key, token } = &args.whose;
+    let (who, freed) = match (holder, key, token) {
+        (Some(name), ..) => (name.clone(), ledger.release_named(name)),
+        (_, Some(key), _) => {
+            let parsed = Key::parse(key).ok_or_else(|| Failure::Usage(format!("--key {key:?} is not a key: 32 lower-case hexadecimal digits")))?;
+            if !args.force {
+                refuse_living(&context.setup, &ledger, &parsed)?;
+            }
+            (key.clone(), ledger.release(&parsed))
+        }
+        (.., token) => ("a reservation".to_owned(), ledger.cancel(token.as_deref().unwrap_or_default())),
+    };
+    let freed = freed.map_err(Failure::internal)?;
+    if !freed.is_empty() {
+        let gpus = freed.iter().map(|pci| json!({ "pci": pci })).collect();
+        record::append(&context.setup, ledger::audit::Kind::Release, [("holder", who.as_str().into()), ("gpus", gpus)])?;
+    }
+    match (json, freed.is_empty()) {
+        (true, _) => context.document(&json!({ "released": freed })),
+        (false, true) => Ok(writeln!(context.out, "{} holds nothing", table::one_line(&who))?),
+        (false, false) => Ok(writeln!(context.out, "released {}", freed.join(", "))?),
+    }
+}
+
+/// A GPU that is given back while its container runs gets a second user.
+fn refuse_living(setup: &Setup, ledger: &Ledger, key: &Key) -> Result<(), Failure> {
+    let leases = ledger.leases().map_err(Failure::internal)?;
+    record::reclaimed(setup, ledger)?;
+    match leases.iter().find(|status| status.tag == key.as_str()) {
+        Some(status) if !matches!(status.lease.as_ref().map(|lease| &lease.holder), Some(HeldBy::Name { .. })) => {
+            Err(Failure::Wrong(format!("{key} still holds {}: {}; delete the container, or add --force", status.pci, status.held_because)))
+        }
+        _ => Ok(()),
+    }
+}

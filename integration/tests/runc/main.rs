@@ -1,0 +1,106 @@
+//! quilt-gpu over real runc, driven by its command line: what processes in real containers can open, and what becomes
+//! of leases and bundles. Messages are looked at only where a user would.
+
+mod grants;
+mod hook;
+mod lifecycle;
+mod lookalikes;
+mod refusals;
+mod tenant;
+mod verify;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use integration::{
+    Bundle, Error, PROBE_ALL, QuiltOptions, Ran, Result, Rootfs, Runc, Seen, Site, Spec, root_for, run, say,
+};
+
+const RUNC: &str = "/usr/sbin/runc";
+const PROBE: &str = env!("CARGO_BIN_EXE_quilt-probe");
+
+/// A node, the runtime on it, and a root file system for its containers.
+struct Bench {
+    // First, so that its containers go before the folder they are in.
+    runc: Runc,
+    site: Site,
+    rootfs: Rootfs,
+}
+
+impl Bench {
+    /// With so many GPUs, and a root file system that has the probe. `None` when this is not root.
+    fn new(test: &str, gpus: u64) -> Result<Option<Self>> {
+        Self::on(test, || Site::new(gpus))
+    }
+
+    /// With another installation.
+    fn with(test: &str, gpus: u64, options: &QuiltOptions) -> Result<Option<Self>> {
+        Self::on(test, || Site::with(|host| host.gpus(gpus), options))
+    }
+
+    /// On another node.
+    fn on(test: &str, site: impl FnOnce() -> Result<Site>) -> Result<Option<Self>> {
+        if !root_for(test) {
+            return Ok(None);
+        }
+        let site = site()?;
+        say(format_args!("{test}: {}, quilt-gpu-runtime, {}", version(RUNC)?, site.files));
+        let runc = site.quilt.runc(site.join("runc"))?;
+        let rootfs = Rootfs::debian_like(site.join("debian"), Path::new(PROBE))?;
+        Ok(Some(Self { runc, site, rootfs }))
+    }
+
+    /// A bundle of its own root file system.
+    fn bundle(&self, id: &str, spec: &Spec) -> Result<Bundle> {
+        Bundle::new(self.site.join(format!("bundle-{id}")), spec, &self.rootfs)
+    }
+
+    /// A container's whole life, and what its probe saw.
+    fn see(&self, id: &str, spec: &Spec) -> Result<Seen> {
+        let bundle = self.bundle(id, &spec.clone().args(PROBE_ALL))?;
+        Seen::of(&self.runc.whole_life(id, &bundle)?)
+    }
+
+    /// A container that sleeps, and what a probe sees in it.
+    fn sleeper(&self, id: &str, spec: &Spec) -> Result<Seen> {
+        let bundle = self.bundle(id, &spec.clone().args(["quilt-probe", "sleep"]))?;
+        self.runc.create(id, &bundle)?.checked()?;
+        self.runc.start(id)?.checked()?;
+        self.look(id)
+    }
+
+    /// What a probe sees in a running container.
+    fn look(&self, id: &str) -> Result<Seen> {
+        Seen::of(&self.runc.exec(id, &PROBE_ALL)?.checked()?.stdout)
+    }
+
+    /// Tries to create a container that must be refused with these words, on standard error and in the last line of
+    /// the log; nothing of it may be left.
+    fn refused(&self, id: &str, bundle: &Bundle, words: &[&str]) -> Result<Ran> {
+        let (config, leases) = (bytes(&bundle.config())?, self.site.leases_on_disk()?);
+        let answer = self.runc.create(id, bundle)?;
+        assert_eq!(answer.status.code(), Some(1), "{id}: {answer:?}");
+        assert_eq!(answer.stdout, "", "{id}");
+        let last = self.runc.last_error(id).unwrap_or_default();
+        for word in words {
+            assert!(answer.stderr.contains(word), "{id}: no {word} in: {}", answer.stderr);
+            assert!(last.contains(word), "{id}: no {word} in the last line of the log: {last}");
+        }
+        assert_eq!(self.runc.state(id)?, None, "{id}");
+        assert!(!self.runc.root().join(id).exists(), "{id}");
+        assert_eq!(self.site.leases_on_disk()?, leases, "{id}");
+        assert!(bytes(&bundle.config())? == config, "{id}: config.json was changed");
+        Ok(answer)
+    }
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|e| Error::new(format!("{}: {e}", path.display())))
+}
+
+fn version(program: &str) -> Result<String> {
+    let answer = run(Command::new(program).arg("--version"), None, Duration::from_secs(5))?.checked()?;
+    Ok(answer.stdout.lines().next().unwrap_or_default().to_owned())
+}

@@ -1,0 +1,99 @@
+//! Step 9: what the audit log learns. Only our own words and edits: a container's environment can hold secrets.
+
+use contract::key::sha256;
+use contract::request::Asked;
+use contract::{Contract, Note, Refusal};
+use ledger::audit::{Audit, AuditError, Kind, Record};
+use serde_json::{Map, Value, json};
+
+use crate::bundle::Bundle;
+use crate::create::Container;
+use crate::setup::Setup;
+
+/// A container about to be handed over.
+pub(crate) struct Created<'a> {
+    pub(crate) container: &'a Container<'a>,
+    pub(crate) bundle: &'a Bundle,
+    pub(crate) before: &'a [u8],
+    pub(crate) after: &'a [u8],
+    pub(crate) asked: &'a Asked,
+    pub(crate) contract: Option<&'a Contract>,
+    pub(crate) patch: &'a [cdi::Op],
+    pub(crate) notes: &'a [Note],
+}
+
+/// Records a container before it can run.
+///
+/// # Errors
+/// The log cannot be written; for a container with GPUs that refuses it.
+pub(crate) fn created(entry: &Created<'_>) -> Result<(), AuditError> {
+    let mut fields = about(entry.container);
+    fields.insert("bundle".into(), entry.bundle.path.to_string_lossy().into());
+    let before = sha256(entry.before);
+    if entry.after != entry.before {
+        fields.insert("spec_after".into(), sha256(entry.after).into());
+    }
+    fields.insert("spec_before".into(), before.into());
+    if let Asked::Gpus(request) = entry.asked {
+        fields.insert("request".into(), serde_json::to_value(request).unwrap_or_default());
+    } else if let Asked::Reserved { source, .. } = entry.asked {
+        fields.insert("request".into(), json!({"reservation": true, "source": source}));
+    }
+    if let Some(contract) = entry.contract {
+        fields.insert("contract".into(), contract.id.as_str().into());
+        fields.insert("gpus".into(), contract.gpus.iter().map(|gpu| json!({"name": gpu.name(), "pci": gpu.pci, "uuid": gpu.uuid})).collect());
+    }
+    if !entry.patch.is_empty() {
+        // Our own operations are valid JSON by construction; what cannot be read is kept as text.
+        let operation = |op: &cdi::Op| serde_json::from_str(&op.to_string()).unwrap_or_else(|_| Value::from(op.to_string()));
+        fields.insert("edits".into(), entry.patch.iter().map(operation).collect());
+    }
+    if !entry.notes.is_empty() {
+        fields.insert("notes".into(), entry.notes.iter().map(|n| json!({"rule": n.rule, "at": n.at, "message": n.message})).collect());
+    }
+    if entry.container.setup.config.policy.verify == contract::config::Verify::Off {
+        fields.insert("verify".into(), "off".into());
+    }
+    append(entry.container.setup, Kind::Create, fields)
+}
+
+/// Records that a container was refused. The refusal stands whether or not the log can be written.
+pub(crate) fn refused(container: &Container<'_>, bundle: &Bundle, refusals: &[Refusal]) {
+    let mut fields = about(container);
+    fields.insert("bundle".into(), bundle.path.to_string_lossy().into());
+    fields.insert("spec_before".into(), sha256(&bundle.bytes).into());
+    fields.insert("refusals".into(), refusals.iter().map(Refusal::to_json).collect());
+    let _ = append(container.setup, Kind::Refuse, fields);
+}
+
+/// Records that a container gave back what it held.
+pub(crate) fn released(container: &Container<'_>, gpus: &[String]) {
+    let mut fields = about(container);
+    fields.insert("gpus".into(), gpus.iter().map(|pci| json!({"pci": pci})).collect());
+    let _ = append(container.setup, Kind::Release, fields);
+}
+
+/// Records something that happened to a container.
+pub(crate) fn event(kind: Kind, container: &Container<'_>, message: &str) {
+    let mut fields = about(container);
+    fields.insert("message".into(), message.into());
+    let _ = append(container.setup, kind, fields);
+}
+
+fn about(container: &Container<'_>) -> Map<String, Value> {
+    let mut fields = Map::new();
+    for (name, value) in [
+        ("verb", container.call.verb.name().to_owned()),
+        ("container", container.call.id.to_owned()),
+        ("key", container.key.to_string()),
+        ("state_root", container.root.to_string_lossy().into_owned()),
+        ("low_level", container.low_level.to_string_lossy().into_owned()),
+    ] {
+        fields.insert(name.to_owned(), value.into());
+    }
+    fields
+}
+
+fn append(setup: &Setup, kind: Kind, fields: Map<String, Value>) -> Result<(), AuditError> {
+    Audit::open(setup.log_dir())?.append(&Record { kind, fields }).map(|_| ())
+}

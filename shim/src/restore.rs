@@ -1,0 +1,32 @@
+//! Gives back what a key holds: the tenant's own `config.json` first, then leases, contract and original.
+
+use std::path::Path;
+
+use contract::key::{Key, sha256};
+use ledger::{Ledger, LedgerError, Original};
+
+use crate::bundle::Bundle;
+
+/// Releases everything of a key. Says which GPUs (PCI addresses) became free.
+///
+/// # Errors
+/// The ledger's files cannot be changed; its leases are still there then, and a second call mends it.
+pub fn give_back(ledger: &Ledger, key: &Key) -> Result<Vec<String>, LedgerError> {
+    if let Some(original) = ledger.original(key) {
+        put_back(&original);
+    }
+    ledger.release(key)
+}
+
+/// Puts the original back where it lay, if what lies there is still exactly what we wrote.
+///
+/// Best effort: an engine usually removes the bundle, and a later create recognises our own work anyway.
+pub fn put_back(original: &Original) {
+    let config = Path::new(&original.config_path);
+    let Some(folder) = config.parent() else { return };
+    if let Ok(Some(bundle)) = Bundle::read(&folder.to_string_lossy())
+        && original.is_ours(&sha256(&bundle.bytes))
+    {
+        let _ = node::write_atomic(config, &original.bytes, bundle.mode, false);
+    }
+}
