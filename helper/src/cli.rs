@@ -138,7 +138,9 @@ impl Context<'_> {
 pub(crate) fn not_offered(format: Format, offered: &str) -> Failure {
     let name = format.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     match format {
-        Format::Prometheus | Format::VfioInventory | Format::MigInventory => Failure::Usage(format!("--format {name} comes in a later version; this one has {offered}")),
+        Format::Prometheus | Format::VfioInventory | Format::MigInventory => {
+            Failure::Usage(format!("--format {name} comes in a later version; this one has {offered}"))
+        }
         _ => Failure::Usage(format!("--format {name} is not offered here; there are {offered}")),
     }
 }
@@ -160,7 +162,8 @@ pub fn run(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> Exit 
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => {
-            let (to, exit): (&mut dyn Write, Exit) = if error.use_stderr() { (err, Exit::Usage) } else { (out, Exit::Done) };
+            let (to, exit): (&mut dyn Write, Exit) =
+                if error.use_stderr() { (err, Exit::Usage) } else { (out, Exit::Done) };
             // Nothing is left to be told when this cannot be written.
             let _ = write!(to, "{}", error.render());
             return exit;
@@ -169,7 +172,8 @@ pub fn run(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> Exit 
     if cli.global.verbose {
         let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).without_time().with_target(false).try_init();
     }
-    let json = cli.global.format == Some(Format::Json) || matches!(&cli.command, Command::Contract(args) if args.speaks_json());
+    let json = cli.global.format == Some(Format::Json)
+        || matches!(&cli.command, Command::Contract(args) if args.speaks_json());
     match dispatch(cli, out) {
         Ok(exit) => exit,
         Err(failure) => tell(&failure, json, out, err),
@@ -202,7 +206,9 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
 }
 
 fn later(name: &str) -> Result<Exit, Failure> {
-    Err(Failure::Usage(format!("`quilt-gpu {name}` comes in a later version; `quilt-gpu --help` lists what this one has")))
+    Err(Failure::Usage(format!(
+        "`quilt-gpu {name}` comes in a later version; `quilt-gpu --help` lists what this one has"
+    )))
 }
 
 /// The configuration, and the node where the flags put it. Unlike the runtime, which must start containers without
@@ -210,7 +216,9 @@ fn later(name: &str) -> Result<Exit, Failure> {
 fn setup(global: &Global) -> Result<Setup, Failure> {
     let mut setup = match &global.config {
         // The runtime names the default file whether or not it is there.
-        Some(path) if !path.exists() && path != Path::new(DEFAULT_PATH) => return Err(Failure::Usage(format!("no configuration at {}", path.display()))),
+        Some(path) if !path.exists() && path != Path::new(DEFAULT_PATH) => {
+            return Err(Failure::Usage(format!("no configuration at {}", path.display())));
+        }
         Some(path) => Setup::read(&absolute(path)?),
         None => Setup::from_environment(),
     };
@@ -219,7 +227,8 @@ fn setup(global: &Global) -> Result<Setup, Failure> {
     }
     if let Some(root) = &global.host_root {
         let root = absolute(root)?;
-        let text = root.to_str().ok_or_else(|| Failure::Usage(format!("--host-root {} is not UTF-8", root.display())))?;
+        let text =
+            root.to_str().ok_or_else(|| Failure::Usage(format!("--host-root {} is not UTF-8", root.display())))?;
         if !root.is_dir() {
             return Err(Failure::Usage(format!("--host-root {text} is no folder")));
         }
@@ -229,7 +238,8 @@ fn setup(global: &Global) -> Result<Setup, Failure> {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(path).map_err(|cause| Failure::Usage(format!("cannot tell where {} is: {cause}", path.display())))
+    std::path::absolute(path)
+        .map_err(|cause| Failure::Usage(format!("cannot tell where {} is: {cause}", path.display())))
 }
 
 /// One line on stderr for people; with `--format json` also the refusal as a document on stdout.
@@ -283,7 +293,9 @@ mod tests {
     fn help_goes_to_stdout_and_hides_what_is_not_there_yet() {
         let (code, out, _) = quilt_gpu(&["--help"]);
         assert_eq!(code, 0);
-        for (word, shown) in [("inventory", true), ("lease", true), ("doctor", false), ("vfio", false), ("prometheus", false)] {
+        for (word, shown) in
+            [("inventory", true), ("lease", true), ("doctor", false), ("vfio", false), ("prometheus", false)]
+        {
             assert_eq!(out.contains(word), shown, "{word}: {out}");
         }
     }

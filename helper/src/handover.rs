@@ -11,11 +11,28 @@ const RUNTIME: &str = "quilt-gpu-runtime";
 
 /// The verbs of the OCI command line and runc's own.
 const VERBS: [&str; 17] = [
-    "checkpoint", "create", "delete", "events", "exec", "features", "kill", "list", "pause", "ps", "restore", "resume", "run", "spec", "start", "state", "update",
+    "checkpoint",
+    "create",
+    "delete",
+    "events",
+    "exec",
+    "features",
+    "kill",
+    "list",
+    "pause",
+    "ps",
+    "restore",
+    "resume",
+    "run",
+    "spec",
+    "start",
+    "state",
+    "update",
 ];
 
 /// runc's and crun's global flags, which stand before the verb.
-const FLAGS: [&str; 7] = ["--root", "--log", "--log-format", "--log-level", "--cgroup-manager", "--rootless", "--systemd-cgroup"];
+const FLAGS: [&str; 7] =
+    ["--root", "--log", "--log-format", "--log-level", "--cgroup-manager", "--rootless", "--systemd-cgroup"];
 
 /// Whether a command line begins as an engine's call of a runtime does.
 #[must_use]
@@ -44,7 +61,18 @@ mod tests {
 
     #[test]
     fn engines_call_a_runtime_and_people_call_the_helper() {
-        for (first, runtime) in [("create", true), ("--root", true), ("--root=/run/x", true), ("list", true), ("features", true), ("lease", false), ("--host-root", false), ("--help", false), ("--version", false), ("check", false)] {
+        for (first, runtime) in [
+            ("create", true),
+            ("--root", true),
+            ("--root=/run/x", true),
+            ("list", true),
+            ("features", true),
+            ("lease", false),
+            ("--host-root", false),
+            ("--help", false),
+            ("--version", false),
+            ("check", false),
+        ] {
             assert_eq!(is_runtime_call(OsStr::new(first)), runtime, "{first}");
         }
     }

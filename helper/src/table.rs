@@ -6,7 +6,11 @@ pub(crate) fn render<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -
     let lines: Vec<Vec<String>> = std::iter::once(heading.map(cell).to_vec())
         .chain(rows.iter().map(|row| row.iter().map(|text| cell(text)).collect()))
         .collect();
-    let widths: Vec<usize> = (0..N).map(|column| lines.iter().filter_map(|line| line.get(column)).map(|text| text.chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..N)
+        .map(|column| {
+            lines.iter().filter_map(|line| line.get(column)).map(|text| text.chars().count()).max().unwrap_or(0)
+        })
+        .collect();
     let mut out = String::new();
     for line in &lines {
         let padded: Vec<String> = line.iter().zip(&widths).map(|(text, width)| format!("{text:width$}")).collect();

@@ -69,7 +69,10 @@ impl Fleet {
                 return Err(Error::new(format!("{} was created with the GPUs {gpus:?}", member.id)));
             };
             if let Some(other) = winners.insert(*minor, n) {
-                return Err(Error::new(format!("nvidia{minor} was given to {} and {}", self.members[other].id, member.id)));
+                return Err(Error::new(format!(
+                    "nvidia{minor} was given to {} and {}",
+                    self.members[other].id, member.id
+                )));
             }
         }
         Ok(winners)

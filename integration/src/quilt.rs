@@ -96,6 +96,11 @@ impl Quilt {
         self.folder.join("quilt-gpu")
     }
 
+    /// The hook, for bundles that a test puts it into.
+    pub fn hook(&self) -> &Path {
+        &self.binaries.hook
+    }
+
     /// The variable that leads every binary to this configuration.
     pub fn env(&self) -> (&'static str, PathBuf) {
         ("QUILT_GPU_CONFIG", self.config())

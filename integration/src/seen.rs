@@ -54,7 +54,9 @@ impl Seen {
             gpus.iter().map(|minor| format!("195:{minor}")).chain(control).collect()
         };
         if open != expected.iter().map(String::as_str).collect() {
-            return Err(Error::new(format!("with own nodes {open:?} can be opened, not {expected:?}")));
+            let first: Vec<_> = open.iter().take(8).collect();
+            let many = open.len();
+            return Err(Error::new(format!("with own nodes {many} numbers open, {first:?}…, not {expected:?}")));
         }
         Ok(gpus)
     }

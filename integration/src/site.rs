@@ -85,14 +85,22 @@ impl Site {
     /// # Errors
     /// Leases that are still there after ten seconds.
     pub fn wait_no_leases(&self) -> Result<()> {
+        self.wait_leases(0)
+    }
+
+    /// Waits until `quilt-gpu lease list` has so many entries.
+    ///
+    /// # Errors
+    /// Those that it has after ten seconds.
+    pub fn wait_leases(&self, count: usize) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             let leases = self.leases()?;
-            if leases.is_empty() {
+            if leases.len() == count {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(Error::new(format!("still leased: {}", Value::from(leases))));
+                return Err(Error::new(format!("not {count} leases: {}", Value::from(leases))));
             }
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -8,7 +8,7 @@ use contract::{Code, Refusal};
 
 /// Verbs that are ours; everything else goes straight on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub(crate) enum Verb {
     /// Make a container, not yet running its program.
     Create,
     /// Make, start, wait, remove.
@@ -38,13 +38,13 @@ impl Verb {
 
     /// Whether the verb brings a container into being.
     #[must_use]
-    pub fn makes(self) -> bool {
+    pub(crate) fn makes(self) -> bool {
         matches!(self, Self::Create | Self::Run | Self::Restore)
     }
 
     /// The word for it.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
             Self::Run => "run",
@@ -92,17 +92,17 @@ const GLOBAL_SWITCHES: &[&str] = &["debug", "systemd-cgroup", "help", "h", "vers
 
 /// A command line with one of our verbs. Words are kept as they came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call<'a> {
+pub(crate) struct Call<'a> {
     /// The verb.
-    pub verb: Verb,
+    pub(crate) verb: Verb,
     /// Where the verb stands among the words.
-    pub verb_index: usize,
+    pub(crate) verb_index: usize,
     /// The container id; empty when it is missing (the low-level runtime says so itself).
-    pub id: &'a str,
+    pub(crate) id: &'a str,
     /// Flags in order: name without dashes, value if it has one, and the index of the word that holds the value.
     flags: Vec<Flag<'a>>,
     /// Whether the words were read to their end without doubt.
-    pub clear: bool,
+    pub(crate) clear: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,33 +115,27 @@ struct Flag<'a> {
 impl<'a> Call<'a> {
     /// The value of a flag, the last if it was given more than once.
     #[must_use]
-    pub fn value(&self, name: &str) -> Option<&'a str> {
+    pub(crate) fn value(&self, name: &str) -> Option<&'a str> {
         self.flags.iter().rev().find(|f| f.name == name).and_then(|f| f.value)
     }
 
     /// The value of a flag by its long or short name, and the index of the word that holds it.
     #[must_use]
-    pub fn value_at(&self, long: &str, short: &str) -> Option<(&'a str, usize)> {
+    pub(crate) fn value_at(&self, long: &str, short: &str) -> Option<(&'a str, usize)> {
         let flag = self.flags.iter().rev().find(|f| f.name == long || f.name == short)?;
         flag.value.map(|value| (value, flag.word))
     }
 
-    /// Whether a flag is there.
-    #[must_use]
-    pub fn has(&self, name: &str) -> bool {
-        self.flags.iter().any(|f| f.name == name)
-    }
-
     /// The bundle as it was named; the current folder when it was not.
     #[must_use]
-    pub fn bundle(&self) -> &'a str {
+    pub(crate) fn bundle(&self) -> &'a str {
         self.value_at("bundle", "b").map_or(".", |(value, _)| value)
     }
 }
 
 /// What to do with a command line.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Parsed<'a> {
+pub(crate) enum Parsed<'a> {
     /// Not ours: hand over untouched.
     Pass,
     /// Ours.
@@ -192,7 +186,7 @@ fn flag_name(word: &[u8]) -> Option<(&[u8], bool)> {
 ///
 /// # Errors
 /// `UNSAFE_SPEC` naming the word that leaves doubt, before a verb that makes a container.
-pub fn parse<'a>(words: &[&'a str]) -> Result<Parsed<'a>, Refusal> {
+pub(crate) fn parse<'a>(words: &[&'a str]) -> Result<Parsed<'a>, Refusal> {
     let Some(verb) = quick_verb(words.iter().map(|w| w.as_bytes())) else {
         return Ok(Parsed::Pass);
     };

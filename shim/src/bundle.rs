@@ -10,13 +10,13 @@ use node::Mode;
 
 /// A bundle as it was when it was read.
 #[derive(Debug)]
-pub struct Bundle {
+pub(crate) struct Bundle {
     /// Absolute path of the folder.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The bytes of `config.json`.
-    pub bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// Owner and mode of the file, kept when it is written anew.
-    pub mode: Mode,
+    pub(crate) mode: Mode,
 }
 
 impl Bundle {
@@ -26,7 +26,7 @@ impl Bundle {
     ///
     /// # Errors
     /// `UNSAFE_SPEC` when `config.json` is a link or no regular file, or too large.
-    pub fn read(named: &str) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn read(named: &str) -> Result<Option<Self>, Refusal> {
         let Ok(path) = std::path::absolute(named) else { return Ok(None) };
         let config = path.join("config.json");
         let unsafe_file = |rule, why: &str| {
@@ -50,7 +50,7 @@ impl Bundle {
 
     /// The file's path.
     #[must_use]
-    pub fn config(&self) -> PathBuf {
+    pub(crate) fn config(&self) -> PathBuf {
         self.path.join("config.json")
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use contract::key::Key;
 use contract::request::Asked;
-use contract::{Contract, Note, Refusal};
+use contract::{Contract, Granted, Note, Refusal};
 use guard::LowLevel;
 use ledger::Ledger;
 use node::Node;
@@ -73,14 +73,14 @@ fn would_grant(setup: &Setup, asked: &Asked) -> Result<Option<Contract>, Refusal
         Asked::Nothing => Ok(None),
         Asked::Reserved { token, .. } => {
             let ledger = Ledger::open(setup.state_dir()).map_err(|e| Refusal::internal("ledger", &e))?;
-            ledger.reserved(token).map(Some)
+            ledger.reservation(token).map(Some)
         }
         Asked::Gpus(request) => {
             grant::within_ceilings(request, &setup.config)?;
             let inventory = grant::fresh_inventory(setup)?;
             let taken = Ledger::open_existing(setup.state_dir()).map(|ledger| ledger.taken()).unwrap_or_default();
             let gpus = ledger::allocate(&inventory, &|pci| taken.iter().any(|t| t == pci), request, &[])?;
-            let granted: Vec<_> = gpus.iter().map(|gpu| ledger::granted(gpu)).collect();
+            let granted: Vec<_> = gpus.iter().map(|gpu| Granted::of(gpu)).collect();
             let key = Key::of("check", "check");
             let contract = ledger::draft(&inventory, &granted, request, &setup.config.policy, "dry-run", Some(&key), node::now())?;
             grant::trusted(&contract, setup)?;

@@ -101,7 +101,11 @@ impl<'a> Making<'a> {
             Err(_) => None,
         };
         let contract = match &ledger {
-            Some(ledger) if wants_gpu => grant::contract(self.container.setup, ledger, &self.decision.asked, &self.holder()).map_err(|r| vec![r])?,
+            Some(ledger) if wants_gpu => {
+                let contract = grant::contract(self.container.setup, ledger, &self.decision.asked, &self.holder());
+                restore::settle(ledger, self.container.setup);
+                contract.map_err(|refusal| vec![refusal])?
+            }
             _ => None,
         };
         self.carried_out(ledger.as_ref(), contract).map_err(|refusal| {

@@ -39,7 +39,7 @@ pub(crate) fn edits(spec: &Node<'_>, folder: &Path, judgement: &Judgement, numbe
     let rootfs = bundle::rootfs(spec, folder);
     let placed = view::place(rootfs.as_deref(), &contract.libraries);
     edits.mounts.extend(placed.binds.iter().map(|(host, dest)| Mount::library(host, dest)));
-    edits.mounts.extend(contract.binaries.iter().map(|b| Mount::binary(&b.host_path, &format!("/usr/bin/{}", b.name))));
+    edits.mounts.extend(contract.binaries.iter().map(|b| Mount::binary(&b.host_path, format!("/usr/bin/{}", b.name))));
     notes.extend(placed.notes);
     let targets = edits.mounts.iter().map(|m| m.destination.as_str()).chain(edits.nodes.iter().map(|n| n.path.as_str()));
     for target in targets {

@@ -3,6 +3,7 @@
 use contract::key::sha256;
 use contract::request::Asked;
 use contract::{Contract, Note, Refusal};
+use ledger::Reclaimed;
 use ledger::audit::{Audit, AuditError, Kind, Record};
 use serde_json::{Map, Value, json};
 
@@ -71,6 +72,16 @@ pub(crate) fn released(container: &Container<'_>, gpus: &[String]) {
     let mut fields = about(container);
     fields.insert("gpus".into(), gpus.iter().map(|pci| json!({"pci": pci})).collect());
     let _ = append(container.setup, Kind::Release, fields);
+}
+
+/// Records leases that were taken back from holders that are gone.
+pub(crate) fn reclaimed(setup: &Setup, list: &[Reclaimed]) {
+    for gone in list {
+        let fields = json!({"gpus": [{"pci": gone.pci}], "key": gone.tag, "container": gone.lease.holder.name(), "message": gone.gone_because});
+        if let Value::Object(fields) = fields {
+            let _ = append(setup, Kind::Reclaim, fields);
+        }
+    }
 }
 
 /// Records something that happened to a container.

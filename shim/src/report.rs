@@ -11,15 +11,15 @@ use contract::json::quote;
 
 /// Where the engine wants errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Log<'a> {
+pub(crate) struct Log<'a> {
     /// The `--log` file.
-    pub path: Option<&'a str>,
+    pub(crate) path: Option<&'a str>,
     /// Whether `--log-format` is `json`.
-    pub json: bool,
+    pub(crate) json: bool,
 }
 
 /// Tells the user why there is no container. The first refusal comes last in the log: engines show the last line.
-pub fn tell(log: Log<'_>, refusals: &[Refusal]) {
+pub(crate) fn tell(log: Log<'_>, refusals: &[Refusal]) {
     let mut lines = String::new();
     for refusal in refusals.iter().rev() {
         lines.push_str(&line(log, &format!("quilt-gpu: {refusal}")));

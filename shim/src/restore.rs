@@ -6,6 +6,8 @@ use contract::key::{Key, sha256};
 use ledger::{Ledger, LedgerError, Original};
 
 use crate::bundle::Bundle;
+use crate::record;
+use crate::setup::Setup;
 
 /// Releases everything of a key. Says which GPUs (PCI addresses) became free.
 ///
@@ -16,6 +18,20 @@ pub fn give_back(ledger: &Ledger, key: &Key) -> Result<Vec<String>, LedgerError>
         put_back(&original);
     }
     ledger.release(key)
+}
+
+/// Records what this ledger took back from holders that are gone, and puts their specs back.
+pub fn settle(ledger: &Ledger, setup: &Setup) {
+    let list = ledger.take_reclaimed();
+    if list.is_empty() {
+        return;
+    }
+    record::reclaimed(setup, &list);
+    // What cannot be put back now is offered again after the next reclaim.
+    let _ = ledger.orphans(&mut |_, original| {
+        put_back(original);
+        true
+    });
 }
 
 /// Puts the original back where it lay, if what lies there is still exactly what we wrote.

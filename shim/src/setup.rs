@@ -45,7 +45,7 @@ impl Setup {
                 Ok(config) => setup(config, None),
                 Err(why) => setup(Config::default(), Some(untrusted(&why))),
             },
-            Err(error) if error.is_missing() => setup(Config::default(), None),
+            Err(node::TrustError::Missing(_)) => setup(Config::default(), None),
             Err(error) => setup(Config::default(), Some(untrusted(&error.to_string()))),
         }
     }

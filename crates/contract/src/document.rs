@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::inventory::{Binary, DeviceNode, Facts, Library};
+use crate::inventory::{Binary, DeviceNode, Facts, Gpu, Library};
 use crate::request::Request;
 
 /// Version of the contract's layout; another version is not read.
@@ -52,6 +52,12 @@ pub struct Granted {
 }
 
 impl Granted {
+    /// A GPU of the inventory, granted.
+    #[must_use]
+    pub fn of(gpu: &Gpu) -> Self {
+        Self { pci: gpu.pci.clone(), uuid: gpu.uuid.clone(), minor: gpu.minor }
+    }
+
     /// The name tenants know: `nvidiaN`, or the PCI address.
     #[must_use]
     pub fn name(&self) -> String {

@@ -11,7 +11,7 @@ use crate::setting::Setting;
 /// may open, what is run or mounted, which other units come with it, and which cgroup it is in.
 const UNIT: &str = "org.systemd.property.";
 const UNIT_UNSAFE: &[&str] = &[
-    "BPF", "Bind", "Binds", "Delegate", "Device", "Exec", "Extension", "IPEgressFilter", "IPIngressFilter", "JoinsNamespace",
+    "BPF", "Bind", "Delegate", "Device", "Exec", "Extension", "IPEgressFilter", "IPIngressFilter", "JoinsNamespace",
     "Load", "Mount", "OnFailure", "OnSuccess", "PartOf", "PrivateDevices", "Requires", "Requisite", "Root", "SetCredential",
     "Slice", "Standard", "Temporary", "Upholds", "Wants",
 ];

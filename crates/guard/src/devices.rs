@@ -3,7 +3,7 @@
 use contract::json::Node;
 use contract::{Code, Refusal};
 
-use crate::findings::Findings;
+use crate::findings::{Findings, MOST_ITEMS};
 use crate::paths;
 use crate::rules::{MAX_MAJOR, MAX_MINOR, Wrong, known_fields, written};
 use crate::setting::Setting;
@@ -32,7 +32,7 @@ enum What {
 pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Outcome {
     let mut outcome = Outcome::default();
     let mut seen: Vec<(&str, usize, What)> = Vec::new();
-    let list = out.list(setting.case.spec.path(&["linux", "devices"]), AT);
+    let list = out.list(setting.case.spec.path(&["linux", "devices"]), MOST_ITEMS, &AT);
     for (index, node) in list.iter().enumerate() {
         match read(node) {
             Err(wrong) => out.refuse(malformed(index, node, &wrong)),

@@ -6,9 +6,9 @@ use contract::json::{Node, Value};
 use contract::{Code, Note, Refusal};
 
 /// Most items of a list that are judged. No engine comes near.
-const MOST_ITEMS: usize = 4096;
+pub(crate) const MOST_ITEMS: usize = 4096;
 /// Most environment variables.
-const MOST_VARIABLES: usize = 16384;
+pub(crate) const MOST_VARIABLES: usize = 16384;
 
 /// Refusals and notes so far.
 #[derive(Debug, Default)]
@@ -34,26 +34,25 @@ impl Findings {
         }
     }
 
-    fn shape(&mut self, at: String, value: String, should: &str) {
+    fn shape(&mut self, at: String, should: &str) {
         let message = format!("this is not {should}");
         let help = format!("write {should}, as the OCI runtime spec has it");
-        self.refuse(Refusal::new(Code::UnsafeSpec, "spec-shape", message, help).at(at, value));
+        self.refuse(Refusal::new(Code::UnsafeSpec, "spec-shape", message, help).at(at, ""));
     }
 
-    /// A list, empty when it is absent.
-    pub(crate) fn list<'n, 'a>(&mut self, list: Option<&'n Node<'a>>, at: &str) -> &'n [Node<'a>] {
-        let most = if at.ends_with("/env") { MOST_VARIABLES } else { MOST_ITEMS };
+    /// A list of at most `most` items, empty when it is absent.
+    pub(crate) fn list<'n, 'a>(&mut self, list: Option<&'n Node<'a>>, most: usize, at: &dyn Display) -> &'n [Node<'a>] {
         match list.map(|node| &node.value) {
             None => &[],
             Some(Value::Array(items)) if items.len() <= most => items,
             Some(Value::Array(items)) => {
                 let message = format!("the list has {} items, at most {most} are judged", items.len());
                 let refusal = Refusal::new(Code::UnsafeSpec, "spec-size", message, "make the list shorter");
-                self.refuse(refusal.at(at, ""));
+                self.refuse(refusal.at(at.to_string(), ""));
                 &[]
             }
             Some(_) => {
-                self.shape(at.to_owned(), String::new(), "a list");
+                self.shape(at.to_string(), "a list");
                 &[]
             }
         }
@@ -63,21 +62,22 @@ impl Findings {
     pub(crate) fn strings<'n>(
         &mut self,
         list: Option<&'n Node<'_>>,
-        at: &str,
+        most: usize,
+        at: &dyn Display,
     ) -> impl Iterator<Item = &'n str> + Clone + use<'n> {
-        let items = self.list(list, at);
+        let items = self.list(list, most, at);
         if let Some(index) = items.iter().position(|item| item.as_str().is_none()) {
-            self.shape(format!("{at}/{index}"), String::new(), "a string");
+            self.shape(format!("{at}/{index}"), "a string");
         }
         items.iter().filter_map(Node::as_str)
     }
 
     /// A string member of an object that stands at `at`.
-    pub(crate) fn text<'n>(&mut self, object: &'n Node<'_>, key: &str, at: impl Display) -> Option<&'n str> {
+    pub(crate) fn text<'n>(&mut self, object: &'n Node<'_>, key: &str, at: &dyn Display) -> Option<&'n str> {
         let node = object.get(key)?;
         let text = node.as_str();
         if text.is_none() {
-            self.shape(format!("{at}/{key}"), String::new(), "a string");
+            self.shape(format!("{at}/{key}"), "a string");
         }
         text
     }

@@ -2,7 +2,7 @@
 
 use contract::{Code, Refusal};
 
-use crate::findings::Findings;
+use crate::findings::{Findings, MOST_ITEMS};
 use crate::paths;
 use crate::setting::Setting;
 
@@ -21,10 +21,10 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
     for stage in STAGES {
         let at = format!("/hooks/{stage}");
         let mut others = Vec::new();
-        for (index, hook) in out.list(setting.case.spec.path(&["hooks", stage]), &at).iter().enumerate() {
+        for (index, hook) in out.list(setting.case.spec.path(&["hooks", stage]), MOST_ITEMS, &at).iter().enumerate() {
             let at = format!("{at}/{index}");
             let path = out.text(hook, "path", &at);
-            let args = out.strings(hook.get("args"), &format!("{at}/args"));
+            let args = out.strings(hook.get("args"), MOST_ITEMS, &format_args!("{at}/args"));
             let mut words = path.into_iter().chain(args);
             if let Some(injector) = words.find(|word| INJECTORS.contains(&paths::name(word))) {
                 let message = "another injector's hook would put GPUs into this container that no contract grants";

@@ -3,7 +3,7 @@
 use contract::json::Node;
 use contract::{Code, Refusal};
 
-use crate::findings::Findings;
+use crate::findings::{Findings, MOST_ITEMS};
 use crate::setting::Setting;
 
 const AT: &str = "/linux/namespaces";
@@ -11,7 +11,7 @@ const AT: &str = "/linux/namespaces";
 /// Judges them.
 pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
     let (mut own_mounts, mut own_pids) = (false, false);
-    let list = out.list(setting.case.spec.path(&["linux", "namespaces"]), AT);
+    let list = out.list(setting.case.spec.path(&["linux", "namespaces"]), MOST_ITEMS, &AT);
     for (index, namespace) in list.iter().enumerate() {
         let at = format!("{AT}/{index}");
         let kind = out.text(namespace, "type", &at).unwrap_or_default();
@@ -47,7 +47,7 @@ fn cgroup(spec: &Node<'_>, out: &mut Findings) {
     let Some(linux) = spec.get("linux") else {
         return;
     };
-    let Some(path) = out.text(linux, "cgroupsPath", "/linux") else {
+    let Some(path) = out.text(linux, "cgroupsPath", &"/linux") else {
         return;
     };
     let mut parts = path.split(['/', ':']);

@@ -3,7 +3,7 @@
 use contract::json::Node;
 use contract::{Code, Refusal};
 
-use crate::findings::Findings;
+use crate::findings::{Findings, MOST_VARIABLES};
 use crate::paths;
 use crate::setting::Setting;
 
@@ -43,7 +43,7 @@ pub(crate) struct Environment {
 pub(crate) fn environment(setting: &Setting<'_>, out: &mut Findings) -> Environment {
     let mut found = Environment::default();
     let list = setting.case.spec.path(&["process", "env"]);
-    for (index, variable) in out.strings(list, "/process/env").enumerate() {
+    for (index, variable) in out.strings(list, MOST_VARIABLES, &"/process/env").enumerate() {
         if let Some(value) = variable.strip_prefix(VISIBLE) {
             found.visible |= value != "void";
             found.void = (value == "void").then_some(index);

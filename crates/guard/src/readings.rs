@@ -46,7 +46,8 @@ pub fn open_gpus(rules: &[Rule], numbers: &Numbers, granted: &[(u32, u32)]) -> O
         !granted.contains(device) && openable(rules, device.0, device.1)
     };
     let (major, minor) = all.chain(exact.iter().copied()).find(open)?;
-    let more = if Some(minor) == unnamed { " and others" } else { "" };
+    let many = Some(minor) == unnamed && whole.contains(&major);
+    let more = if many { " and others" } else { "" };
     Some(format!("character device {major}:{minor}{more}"))
 }
 
@@ -56,7 +57,7 @@ fn sets_default(rule: &Rule) -> bool {
 }
 
 /// The rules in list order, the one of type `a` at their head last: it is the default.
-fn first(rules: &[Rule]) -> impl Iterator<Item = &Rule> {
+fn first(rules: &[Rule]) -> impl Iterator<Item = &Rule> + Clone {
     match rules.split_first() {
         Some((default, rest)) if sets_default(default) => rest.iter().chain(Some(default)),
         _ => rules.iter().chain(None),
@@ -93,7 +94,7 @@ fn matching<'r>(
     })
 }
 
-/// The kernel's reading. Of all exceptions only those that match the device count, and they differ only in which of
+/// The kernel's reading, and runc's. Of all exceptions only those that match the device count, and they differ only in which of
 /// their two numbers is a wildcard: four at most.
 fn exceptions(rules: &[Rule], (major, minor): (u32, u32)) -> bool {
     let mut default = false;
@@ -109,9 +110,12 @@ fn exceptions(rules: &[Rule], (major, minor): (u32, u32)) -> bool {
             }
         }
     }
-    let any = |letter: fn(&Access) -> bool| against.iter().any(letter);
-    let (read, write) = (any(|a| a.read), any(|a| a.write));
-    if default { !(read && write) } else { read || write }
+    if default {
+        // Letters from two exceptions do not close a program's door: it looks for one that has them all.
+        !against.iter().any(|exception| exception.read && exception.write)
+    } else {
+        against.iter().any(|exception| exception.opens())
+    }
 }
 
 fn set(exception: &mut Access, letters: Access, on: bool) {

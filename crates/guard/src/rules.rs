@@ -5,7 +5,7 @@ use contract::rule::{Access, Kind, Rule};
 use contract::{Code, Refusal};
 
 use crate::LowLevel;
-use crate::findings::Findings;
+use crate::findings::{Findings, MOST_ITEMS};
 use crate::numbers::Numbers;
 use crate::setting::Setting;
 
@@ -23,7 +23,7 @@ const NONE: Access = Access { read: false, write: false, make: false };
 /// Without `access`, runc refuses the rule, crun 1.x reads past the end or writes nonsense, youki drops it: so an allow
 /// counts as allowing everything and a deny as denying nothing, and no runtime is more open than that.
 pub(crate) fn read(spec: &Node<'_>, out: &mut Findings) -> Vec<Rule> {
-    let list = out.list(spec.path(&["linux", "resources", "devices"]), AT);
+    let list = out.list(spec.path(&["linux", "resources", "devices"]), MOST_ITEMS, &AT);
     let read = |(index, node): (usize, &Node<'_>)| {
         rule(node).unwrap_or_else(|(field, why)| {
             let at = if field.is_empty() { format!("{AT}/{index}") } else { format!("{AT}/{index}/{field}") };

@@ -14,37 +14,86 @@ use contract::{Code, Refusal};
 /// # Errors
 /// `INVALID_GPU_REQUEST` (an ambiguous prefix, one GPU named twice, a count that is not the number of ids),
 /// `UNKNOWN_GPU` (not on this node, or more than it has), `GPU_UNAVAILABLE`, `CAPACITY_FULL`.
-pub fn allocate<'a>(inventory: &'a Inventory, taken: &dyn Fn(&str) -> bool, request: &Request, previous: &[String]) -> Result<Vec<&'a Gpu>, Refusal> {
+pub fn allocate<'a>(
+    inventory: &'a Inventory,
+    taken: &dyn Fn(&str) -> bool,
+    request: &Request,
+    previous: &[String],
+) -> Result<Vec<&'a Gpu>, Refusal> {
     if let Some(profile) = &request.profile {
-        return Err(Refusal::new(Code::UnknownGpu, "request-profile", "this node has no MIG instances", "leave the profile out to get whole GPUs").at("", profile));
+        return Err(Refusal::new(
+            Code::UnknownGpu,
+            "request-profile",
+            "this node has no MIG instances",
+            "leave the profile out to get whole GPUs",
+        )
+        .at("", profile));
     }
-    if request.ids.is_empty() { by_count(inventory, taken, request, previous) } else { by_ids(inventory, taken, request) }
+    if request.ids.is_empty() {
+        by_count(inventory, taken, request, previous)
+    } else {
+        by_ids(inventory, taken, request)
+    }
 }
 
-fn by_count<'a>(inventory: &'a Inventory, taken: &dyn Fn(&str) -> bool, request: &Request, previous: &[String]) -> Result<Vec<&'a Gpu>, Refusal> {
+fn by_count<'a>(
+    inventory: &'a Inventory,
+    taken: &dyn Fn(&str) -> bool,
+    request: &Request,
+    previous: &[String],
+) -> Result<Vec<&'a Gpu>, Refusal> {
     let asked = request.count as usize;
     if asked == 0 {
-        return Err(Refusal::new(Code::InvalidGpuRequest, "request-count", "0 GPUs are asked for", "ask for 1 or more, or leave the request out for no GPU"));
+        return Err(Refusal::new(
+            Code::InvalidGpuRequest,
+            "request-count",
+            "0 GPUs are asked for",
+            "ask for 1 or more, or leave the request out for no GPU",
+        ));
     }
     let mut matching: Vec<&Gpu> = inventory.gpus.iter().filter(|gpu| is_kind(gpu, request.kind.as_deref())).collect();
     let present = matching.len();
     let of_kind = request.kind.as_ref().map_or_else(String::new, |kind| format!(" of kind {kind:?}"));
     if asked > present {
-        let others = if request.kind.is_some() { format!(", among {} in all", count(inventory.gpus.len())) } else { String::new() };
-        let help = if present == 0 { "ask on a node that has such a GPU".to_owned() } else { format!("ask for at most {present}") };
-        return Err(Refusal::new(Code::UnknownGpu, "request-count", format!("{} asked, this node has {present}{of_kind}{others}", count(asked)), help));
+        let others = if request.kind.is_some() {
+            format!(", among {} in all", count(inventory.gpus.len()))
+        } else {
+            String::new()
+        };
+        let help = if present == 0 {
+            "ask on a node that has such a GPU".to_owned()
+        } else {
+            format!("ask for at most {present}")
+        };
+        return Err(Refusal::new(
+            Code::UnknownGpu,
+            "request-count",
+            format!("{} asked, this node has {present}{of_kind}{others}", count(asked)),
+            help,
+        ));
     }
     matching.retain(|gpu| gpu.usable());
     let usable = matching.len();
     if usable < asked {
-        let message = format!("{}{of_kind} asked, {present} present, only {usable} of them can be used now", count(asked));
-        return Err(Refusal::new(Code::GpuUnavailable, "gpu-unavailable", message, "try again when the node's GPUs are in order, or ask for fewer"));
+        let message =
+            format!("{}{of_kind} asked, {present} present, only {usable} of them can be used now", count(asked));
+        return Err(Refusal::new(
+            Code::GpuUnavailable,
+            "gpu-unavailable",
+            message,
+            "try again when the node's GPUs are in order, or ask for fewer",
+        ));
     }
     matching.retain(|gpu| !taken(&gpu.pci));
     if matching.len() < asked {
         let idle = if usable < present { format!(" ({} cannot be used now)", present - usable) } else { String::new() };
         let message = format!("{}{of_kind} asked, {present} present{idle}, {} free", count(asked), matching.len());
-        return Err(Refusal::new(Code::CapacityFull, "capacity", message, "try again when another container has ended, or ask for fewer"));
+        return Err(Refusal::new(
+            Code::CapacityFull,
+            "capacity",
+            message,
+            "try again when another container has ended, or ask for fewer",
+        ));
     }
     // What the holder had before comes first, then the lowest address: the same question has the same answer.
     matching.sort_by_key(|gpu| (!previous.contains(&gpu.pci), gpu.pci.as_str()));
@@ -53,33 +102,70 @@ fn by_count<'a>(inventory: &'a Inventory, taken: &dyn Fn(&str) -> bool, request:
     Ok(matching)
 }
 
-fn by_ids<'a>(inventory: &'a Inventory, taken: &dyn Fn(&str) -> bool, request: &Request) -> Result<Vec<&'a Gpu>, Refusal> {
+fn by_ids<'a>(
+    inventory: &'a Inventory,
+    taken: &dyn Fn(&str) -> bool,
+    request: &Request,
+) -> Result<Vec<&'a Gpu>, Refusal> {
     let asked = request.ids.len();
     if request.count as usize != asked {
-        return Err(invalid("request-count-ids", format!("the count is {} and {asked} ids are named", request.count), "make both equal, or give one of them", &request.ids.join(",")));
+        return Err(invalid(
+            "request-count-ids",
+            format!("the count is {} and {asked} ids are named", request.count),
+            "make both equal, or give one of them",
+            &request.ids.join(","),
+        ));
     }
     let mut chosen: Vec<&Gpu> = Vec::with_capacity(asked);
     for id in &request.ids {
         let gpu = find(inventory, id)?;
         if let Some(at) = chosen.iter().position(|other| other.pci == gpu.pci) {
             let earlier = request.ids.get(at).map_or("", String::as_str);
-            return Err(invalid("request-ids", format!("{earlier} and {id} are the same GPU"), "name each GPU once", id));
+            return Err(invalid(
+                "request-ids",
+                format!("{earlier} and {id} are the same GPU"),
+                "name each GPU once",
+                id,
+            ));
         }
         if !is_kind(gpu, request.kind.as_deref()) {
             let kind = request.kind.as_deref().unwrap_or_default();
-            return Err(Refusal::new(Code::UnknownGpu, "request-kind", format!("{id} is not of kind {kind:?}"), "leave the kind out, or name another GPU").at("", id));
+            return Err(Refusal::new(
+                Code::UnknownGpu,
+                "request-kind",
+                format!("{id} is not of kind {kind:?}"),
+                "leave the kind out, or name another GPU",
+            )
+            .at("", id));
         }
         chosen.push(gpu);
     }
     let named = || request.ids.iter().zip(&chosen);
     if let Some((id, why)) = named().find_map(|(id, gpu)| gpu.unavailable.as_ref().map(|why| (id, why))) {
-        return Err(Refusal::new(Code::GpuUnavailable, "gpu-unavailable", format!("{id} cannot be used now: {why}"), "name another GPU, or ask by count").at("", id));
+        return Err(Refusal::new(
+            Code::GpuUnavailable,
+            "gpu-unavailable",
+            format!("{id} cannot be used now: {why}"),
+            "name another GPU, or ask by count",
+        )
+        .at("", id));
     }
     let held: Vec<&str> = named().filter(|(_, gpu)| taken(&gpu.pci)).map(|(id, _)| id.as_str()).collect();
     if !held.is_empty() {
         let free = inventory.gpus.iter().filter(|gpu| gpu.usable() && !taken(&gpu.pci)).count();
-        let message = format!("{} asked by name, {} of them taken; {} present, {free} free", count(asked), held.len(), inventory.gpus.len());
-        return Err(Refusal::new(Code::CapacityFull, "capacity", message, "try again when it is free, or ask by count").at("", held.join(",")));
+        let message = format!(
+            "{} asked by name, {} of them taken; {} present, {free} free",
+            count(asked),
+            held.len(),
+            inventory.gpus.len()
+        );
+        return Err(Refusal::new(
+            Code::CapacityFull,
+            "capacity",
+            message,
+            "try again when it is free, or ask by count",
+        )
+        .at("", held.join(",")));
     }
     Ok(chosen)
 }
@@ -89,7 +175,8 @@ fn find<'a>(inventory: &'a Inventory, id: &str) -> Result<&'a Gpu, Refusal> {
     if let Some(gpu) = inventory.gpus.iter().find(|gpu| gpu.is_named(id)) {
         return Ok(gpu);
     }
-    let fits: Vec<&Gpu> = inventory.gpus.iter().filter(|gpu| gpu.uuid.as_deref().is_some_and(|uuid| is_prefix(id, uuid))).collect();
+    let fits: Vec<&Gpu> =
+        inventory.gpus.iter().filter(|gpu| gpu.uuid.as_deref().is_some_and(|uuid| is_prefix(id, uuid))).collect();
     match fits.as_slice() {
         [gpu] => Ok(gpu),
         [] => {
@@ -97,11 +184,22 @@ fn find<'a>(inventory: &'a Inventory, id: &str) -> Result<&'a Gpu, Refusal> {
                 (true, _) => "this node has no MIG instances".to_owned(),
                 (false, n) => format!("this node has {} and none of that name", count(n)),
             };
-            Err(Refusal::new(Code::UnknownGpu, "request-ids", has, "name a GPU as nvidia0, GPU-<uuid> or PCI address, or ask by count").at("", id))
+            Err(Refusal::new(
+                Code::UnknownGpu,
+                "request-ids",
+                has,
+                "name a GPU as nvidia0, GPU-<uuid> or PCI address, or ask by count",
+            )
+            .at("", id))
         }
         several => {
             let uuids: Vec<&str> = several.iter().filter_map(|gpu| gpu.uuid.as_deref()).collect();
-            Err(invalid("request-ids", format!("{id} is the beginning of {} UUIDs: {}", uuids.len(), uuids.join(", ")), "give more of the UUID", id))
+            Err(invalid(
+                "request-ids",
+                format!("{id} is the beginning of {} UUIDs: {}", uuids.len(), uuids.join(", ")),
+                "give more of the UUID",
+                id,
+            ))
         }
     }
 }
@@ -115,7 +213,12 @@ fn is_prefix(id: &str, uuid: &str) -> bool {
 fn is_kind(gpu: &Gpu, kind: Option<&str>) -> bool {
     let Some(kind) = kind else { return true };
     let model = gpu.model.as_deref().unwrap_or_default().to_ascii_lowercase();
-    let words = |text: &str| text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    let words = |text: &str| {
+        text.split(|c: char| !c.is_ascii_alphanumeric())
+            .filter(|word| !word.is_empty())
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
     let model = words(&model);
     words(&kind.to_ascii_lowercase()).iter().all(|word| model.contains(word))
 }

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use crate::LedgerError;
 use crate::files::{Locked, crash_point, own_folder};
-use chain::{Head, ZERO};
+use chain::Head;
 
 pub use chain::{Bad, Verified, read, verify};
 
@@ -107,7 +107,8 @@ impl Audit {
         if let Some(own) = OWN.iter().find(|own| record.fields.contains_key(**own)) {
             return Err(failed(&format!("a record's field {own:?} is the log's own")));
         }
-        let mut file = File::options().create(true).append(true).read(true).mode(0o600).open(&path).map_err(|e| failed(&e))?;
+        let mut file =
+            File::options().create(true).append(true).read(true).mode(0o600).open(&path).map_err(|e| failed(&e))?;
         let size = file.metadata().map_err(|e| failed(&e))?.len();
         let head = match Head::read(&self.folder) {
             Some(head) if head.is_at(size) => head,

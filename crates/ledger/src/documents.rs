@@ -2,7 +2,7 @@
 //!
 //! A contract decides what a container may open, so it is read only when nobody but root could have written it.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use contract::key::Key;
 use contract::{Code, Contract, Refusal, SCHEMA};
@@ -22,6 +22,9 @@ const MAX_HISTORY: usize = 512;
 /// Most digests kept beside one original.
 const MAX_WRITTEN: usize = 8;
 const HISTORY: &str = "history";
+
+/// What lies under a key: its contract, or why that is not trusted.
+pub type Filed = (Key, Result<Contract, Refusal>);
 
 /// A spec as it was before our edits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +57,11 @@ impl Original {
         let end = bytes.iter().position(|b| *b == b'\n')?;
         let (line, rest) = bytes.split_at_checked(end)?;
         let head: Head = serde_json::from_slice(line).ok()?;
-        (head.version == 1).then(|| Self { bytes: rest.get(1..).unwrap_or_default().to_vec(), written: head.written, config_path: head.config_path })
+        (head.version == 1).then(|| Self {
+            bytes: rest.get(1..).unwrap_or_default().to_vec(),
+            written: head.written,
+            config_path: head.config_path,
+        })
     }
 }
 
@@ -91,7 +98,8 @@ impl Ledger {
     pub fn contract(&self, key: &Key) -> Result<Option<Contract>, Refusal> {
         let path = self.path(&contract_path(key));
         let Some(bytes) = trusted(&path, MAX_CONTRACT)? else { return Ok(None) };
-        let contract = parse_contract(&bytes).map_err(|why| untrusted("contract-schema", format!("{}: {why}", path.display())))?;
+        let contract =
+            parse_contract(&bytes).map_err(|why| untrusted("contract-schema", format!("{}: {why}", path.display())))?;
         if contract.key.as_deref() == Some(key.as_str()) {
             Ok(Some(contract))
         } else {
@@ -103,7 +111,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The folder cannot be listed. A contract that is not trusted is an error of its own in the list.
-    pub fn contracts(&self) -> Result<Vec<(Key, Result<Contract, Refusal>)>, LedgerError> {
+    pub fn contracts(&self) -> Result<Vec<Filed>, LedgerError> {
         let names = files::names(&self.path("contracts"))?;
         let mut keys: Vec<Key> = names.iter().filter_map(|name| Key::parse(name.strip_suffix(".json")?)).collect();
         keys.sort();
@@ -116,7 +124,13 @@ impl Ledger {
     ///
     /// # Errors
     /// It cannot be written; what was kept before stays.
-    pub fn keep_original(&self, key: &Key, original: &[u8], written: &str, config_path: &str) -> Result<(), LedgerError> {
+    pub fn keep_original(
+        &self,
+        key: &Key,
+        original: &[u8],
+        written: &str,
+        config_path: &str,
+    ) -> Result<(), LedgerError> {
         let locked = self.lock()?;
         let before = self.original(key).filter(|before| before.bytes == original && before.config_path == config_path);
         let mut digests = before.map(|before| before.written).unwrap_or_default();
@@ -133,6 +147,10 @@ impl Ledger {
     /// The spec that a container had before our edits; nothing when none is kept, or what is kept cannot be trusted.
     #[must_use]
     pub fn original(&self, key: &Key) -> Option<Original> {
+        // Almost every create asks this about a container that was never here: one look settles it.
+        if !self.has_original(key) {
+            return None;
+        }
         Original::parse(&trusted(&self.path(&original_path(key)), MAX_ORIGINAL).ok()??)
     }
 
@@ -153,13 +171,18 @@ impl Ledger {
         locked.remove(&contract_path(key)).map(|_| ())
     }
 
+    pub(crate) fn has_contract(&self, key: &Key) -> bool {
+        self.path(&contract_path(key)).exists()
+    }
+
     pub(crate) fn has_original(&self, key: &Key) -> bool {
         self.path(&original_path(key)).exists()
     }
 
     /// Offers every original whose container was reclaimed to `put_back`, and forgets those it says it has dealt with.
     ///
-    /// Runs under the ledger's lock, so no create of the same container can be between its lease and its spec.
+    /// Runs under the ledger's lock, so no create of the same container can be between its lease and its spec;
+    /// `put_back` must not call the ledger.
     ///
     /// # Errors
     /// The folders cannot be listed, or one cannot be removed.
@@ -188,7 +211,8 @@ impl Ledger {
     /// Remembers what a key had, newest last, the oldest forgotten.
     pub(crate) fn remember(&self, locked: &Locked, key: &str, pcis: &[String]) -> Result<(), LedgerError> {
         let text = std::fs::read_to_string(self.path(HISTORY)).unwrap_or_default();
-        let others: Vec<&str> = text.lines().filter(|line| line.strip_prefix(key).is_none_or(|rest| !rest.starts_with(' '))).collect();
+        let others: Vec<&str> =
+            text.lines().filter(|line| line.strip_prefix(key).is_none_or(|rest| !rest.starts_with(' '))).collect();
         let kept = others.len().min(MAX_HISTORY - 1);
         let mut out = String::with_capacity(text.len() + 64);
         for line in others.get(others.len() - kept..).unwrap_or_default() {
@@ -201,7 +225,7 @@ impl Ledger {
 }
 
 /// Reads a file that only root could have written; nothing when it is not there.
-pub(crate) fn trusted(path: &PathBuf, max: usize) -> Result<Option<Vec<u8>>, Refusal> {
+pub(crate) fn trusted(path: &Path, max: usize) -> Result<Option<Vec<u8>>, Refusal> {
     match read_trusted(path, max) {
         Ok(file) => Ok(Some(file.bytes)),
         Err(TrustError::Missing(_)) => Ok(None),
@@ -212,11 +236,20 @@ pub(crate) fn trusted(path: &PathBuf, max: usize) -> Result<Option<Vec<u8>>, Ref
 /// Reads a contract strictly: unknown or repeated fields, and anything after its end, are errors.
 fn parse_contract(bytes: &[u8]) -> Result<Contract, String> {
     let contract: Contract = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
-    if contract.schema == SCHEMA { Ok(contract) } else { Err(format!("it has layout {}, this version knows {SCHEMA}", contract.schema)) }
+    if contract.schema == SCHEMA {
+        Ok(contract)
+    } else {
+        Err(format!("it has layout {}, this version knows {SCHEMA}", contract.schema))
+    }
 }
 
 pub(crate) fn untrusted(rule: &'static str, message: impl Into<String>) -> Refusal {
-    Refusal::new(Code::ContractUntrusted, rule, message, "ask for GPUs again; on the node, `quilt-gpu doctor` says what is wrong")
+    Refusal::new(
+        Code::ContractUntrusted,
+        rule,
+        message,
+        "ask for GPUs again; on the node, `quilt-gpu doctor` says what is wrong",
+    )
 }
 
 #[cfg(test)]

@@ -20,12 +20,25 @@ const CONTROL: [(&str, &[Capability]); 4] = [
 /// # Errors
 /// `CONTRACT_STALE` when the inventory no longer has a granted GPU, `DRIVER_NOT_READY` when a node that every such
 /// container needs is not there.
-pub fn draft(inventory: &Inventory, gpus: &[Granted], request: &Request, policy: &Policy, id: &str, key: Option<&Key>, now: u64) -> Result<Contract, Refusal> {
+pub fn draft(
+    inventory: &Inventory,
+    gpus: &[Granted],
+    request: &Request,
+    policy: &Policy,
+    id: &str,
+    key: Option<&Key>,
+    now: u64,
+) -> Result<Contract, Refusal> {
     let wanted = &request.capabilities;
     let mut nodes = Vec::new();
     for granted in gpus {
         let gpu = inventory.gpus.iter().find(|gpu| gpu.pci == granted.pci).ok_or_else(|| {
-            Refusal::new(Code::ContractStale, "gpu-gone", format!("{} is no longer in this node's inventory", granted.name()), "ask again")
+            Refusal::new(
+                Code::ContractStale,
+                "gpu-gone",
+                format!("{} is no longer in this node's inventory", granted.name()),
+                "ask again",
+            )
         })?;
         nodes.extend(gpu_nodes(gpu, granted, wanted)?);
     }
@@ -38,7 +51,12 @@ pub fn draft(inventory: &Inventory, gpus: &[Granted], request: &Request, policy:
         request: request.clone(),
         gpus: gpus.to_vec(),
         nodes,
-        libraries: inventory.libraries.iter().filter(|l| needed(&l.capabilities) && (l.bits == 64 || wanted.has(Capability::Compat32))).cloned().collect(),
+        libraries: inventory
+            .libraries
+            .iter()
+            .filter(|l| needed(&l.capabilities) && (l.bits == 64 || wanted.has(Capability::Compat32)))
+            .cloned()
+            .collect(),
         binaries: inventory.binaries.iter().filter(|b| needed(&b.capabilities)).cloned().collect(),
         env: environment(gpus, wanted, policy.cuda_visible_devices),
         facts: inventory.facts.clone(),
@@ -69,7 +87,9 @@ fn control_nodes(inventory: &Inventory, wanted: &Capabilities) -> Result<Vec<Dev
         match node {
             Some(node) => nodes.push(node.clone()),
             // Without these two nothing works inside; tools and modesetting are missed by few.
-            None if matches!(name, "nvidiactl" | "nvidia-uvm") => return Err(not_ready(&format!("the device node {name} is missing"))),
+            None if matches!(name, "nvidiactl" | "nvidia-uvm") => {
+                return Err(not_ready(&format!("the device node {name} is missing")));
+            }
             None => {}
         }
     }
@@ -77,18 +97,29 @@ fn control_nodes(inventory: &Inventory, wanted: &Capabilities) -> Result<Vec<Dev
 }
 
 fn not_ready(what: &str) -> Refusal {
-    Refusal::new(Code::DriverNotReady, "node-missing", what, "try again when the driver is ready; `quilt-gpu doctor` on the node says what it lacks")
+    Refusal::new(
+        Code::DriverNotReady,
+        "node-missing",
+        what,
+        "try again when the driver is ready; `quilt-gpu doctor` on the node says what it lacks",
+    )
 }
 
 fn environment(gpus: &[Granted], wanted: &Capabilities, cuda: CudaVisibleDevices) -> Vec<(String, String)> {
     let names: Vec<String> = gpus.iter().map(|gpu| gpu.uuid.clone().unwrap_or_else(|| gpu.name())).collect();
-    let mut env = vec![("NVIDIA_VISIBLE_DEVICES".to_owned(), names.join(",")), ("NVIDIA_DRIVER_CAPABILITIES".to_owned(), wanted.list())];
+    let mut env = vec![
+        ("NVIDIA_VISIBLE_DEVICES".to_owned(), names.join(",")),
+        ("NVIDIA_DRIVER_CAPABILITIES".to_owned(), wanted.list()),
+    ];
     let by_uuid = cuda == CudaVisibleDevices::Uuid && gpus.iter().all(|gpu| gpu.uuid.is_some());
     match cuda {
         CudaVisibleDevices::Unset => {}
         // CUDA knows UUIDs and positions only: a GPU without a known UUID is named by its position.
         _ if by_uuid => env.push(("CUDA_VISIBLE_DEVICES".to_owned(), names.join(","))),
-        _ => env.push(("CUDA_VISIBLE_DEVICES".to_owned(), (0..gpus.len()).map(|n| n.to_string()).collect::<Vec<_>>().join(","))),
+        _ => env.push((
+            "CUDA_VISIBLE_DEVICES".to_owned(),
+            (0..gpus.len()).map(|n| n.to_string()).collect::<Vec<_>>().join(","),
+        )),
     }
     env
 }

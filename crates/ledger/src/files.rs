@@ -19,7 +19,8 @@ pub(crate) fn own_folder(path: &Path) -> Result<(), LedgerError> {
     match fs::metadata(path) {
         Ok(meta) if !meta.is_dir() => Err(LedgerError::new("use", path, &"it is not a folder")),
         Ok(meta) if meta.mode() & 0o022 != 0 => {
-            let why = format!("others than its owner may write there (mode {:04o}), must be 0700", meta.mode() & 0o7777);
+            let why =
+                format!("others than its owner may write there (mode {:04o}), must be 0700", meta.mode() & 0o7777);
             Err(LedgerError::new("use", path, &why))
         }
         Ok(_) => Ok(()),
@@ -45,7 +46,13 @@ impl Locked {
         let path = folder.join(name);
         let failed = |e: &dyn std::fmt::Display| LedgerError::new("lock", &path, e);
         // Each taker opens the file anew: the lock belongs to the open file, so threads exclude each other too.
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(|e| failed(&e))?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|e| failed(&e))?;
         let begin = Instant::now();
         let mut pause = Duration::from_micros(100);
         loop {

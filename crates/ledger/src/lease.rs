@@ -80,12 +80,24 @@ impl HeldBy {
 
 impl Lease {
     pub(crate) fn new(gpu: &Granted, holder: &HeldBy, boot_id: &str, since: u64) -> Self {
-        Self { version: VERSION, pci: gpu.pci.clone(), uuid: gpu.uuid.clone(), minor: gpu.minor, holder: holder.clone(), boot_id: boot_id.to_owned(), since }
+        Self {
+            version: VERSION,
+            pci: gpu.pci.clone(),
+            uuid: gpu.uuid.clone(),
+            minor: gpu.minor,
+            holder: holder.clone(),
+            boot_id: boot_id.to_owned(),
+            since,
+        }
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let lease: Self = serde_json::from_slice(bytes).map_err(|e| format!("its record cannot be read: {e}"))?;
-        if lease.version == VERSION { Ok(lease) } else { Err(format!("its record has layout {}, this version knows {VERSION}", lease.version)) }
+        if lease.version == VERSION {
+            Ok(lease)
+        } else {
+            Err(format!("its record has layout {}, this version knows {VERSION}", lease.version))
+        }
     }
 }
 
@@ -130,13 +142,19 @@ pub(crate) fn standing(lease: &Lease, pending: bool, machine: &dyn Liveness) -> 
     }
     match &lease.holder {
         HeldBy::Name { name } => Standing::Held(format!("taken as {name} until it is released")),
-        HeldBy::Reservation { .. } if !pending => Standing::Gone("its token was used, or given up, or never finished".to_owned()),
+        HeldBy::Reservation { .. } if !pending => {
+            Standing::Gone("its token was used, or given up, or never finished".to_owned())
+        }
         HeldBy::Reservation { until } => match machine.boot_seconds() {
             Err(error) => Standing::Held(format!("reserved, and it cannot be told what time it is: {error}")),
             Ok(now) if now >= *until => Standing::Gone("its time is over".to_owned()),
             Ok(now) => Standing::Held(format!("reserved for {} s more", until - now)),
         },
         HeldBy::Container { container, state_root, cgroup, pid, start, .. } => {
+            // A start of 0 is how a process says that it could not read its own.
+            if *start == 0 {
+                return Standing::Held(format!("it cannot be told whether its create, process {pid}, still runs"));
+            }
             // The creator first: once it is gone, nothing appears any more in the two places looked at next.
             if machine.is_alive(Process { pid: *pid, start: *start }) {
                 return Standing::Held(format!("its create still runs, process {pid}"));
@@ -154,7 +172,9 @@ fn remains(state_root: &str, container: &str, cgroup: Option<&str>, machine: &dy
     if let Some(why) = state_folder(state_root, container, machine) {
         return Some(why);
     }
-    let Some(cgroup) = cgroup else { return Some("its cgroup is not known, so processes of it may be left".to_owned()) };
+    let Some(cgroup) = cgroup else {
+        return Some("its cgroup is not known, so processes of it may be left".to_owned());
+    };
     match machine.cgroup_is_empty(cgroup) {
         Ok(true) => None,
         Ok(false) => Some(format!("processes are left in its cgroup {cgroup}")),

@@ -8,6 +8,7 @@
 //! | `store` | grant, release, reclaim | the state folder |
 //! | `reservation` | GPUs for a container that does not exist yet | the state folder |
 //! | `documents` | contracts, original specs, who had what before | the state folder |
+//! | `query` | what is known of a key | the state folder, reading |
 //! | [`audit`] | what was decided, in a chain of digests | the log folder |
 //!
 //! Nothing here writes anywhere else, and nothing waits for capacity while it holds a lock.
@@ -34,11 +35,12 @@ pub mod draft;
 mod files;
 mod lease;
 mod liveness;
+mod query;
 mod reservation;
 mod store;
 
 pub use allocate::allocate;
-pub use documents::Original;
+pub use documents::{Filed, Original};
 pub use draft::draft;
 pub use lease::{HeldBy, Lease};
 pub use liveness::{Liveness, Machine};

@@ -45,7 +45,10 @@ impl Liveness for Machine {
         // proc_uptime(5) is CLOCK_BOOTTIME: "350735.47 234388.90".
         let path = "/proc/uptime";
         let text = fs::read_to_string(path).map_err(|e| format!("cannot read {path}: {e}"))?;
-        text.split('.').next().and_then(|whole| whole.parse().ok()).ok_or_else(|| format!("cannot read {path}: it holds {text:?}"))
+        text.split('.')
+            .next()
+            .and_then(|whole| whole.parse().ok())
+            .ok_or_else(|| format!("cannot read {path}: it holds {text:?}"))
     }
 
     fn is_alive(&self, process: Process) -> bool {

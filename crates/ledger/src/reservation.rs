@@ -27,12 +27,12 @@ pub struct Reserved {
 /// The file of a token.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Promise {
+pub(crate) struct Promise {
     version: u32,
     boot_id: String,
     /// In seconds since the boot.
     until: u64,
-    contract: Contract,
+    pub(crate) contract: Contract,
 }
 
 fn tag(token: &str) -> String {
@@ -48,13 +48,20 @@ impl Ledger {
     ///
     /// # Errors
     /// As [`Ledger::grant`], or what `build` refuses; nothing is left reserved then.
-    pub fn reserve(&self, inventory: &Inventory, request: &Request, seconds: u64, build: &mut dyn FnMut(&[Granted]) -> Result<Contract, Refusal>) -> Result<Reserved, Refusal> {
+    pub fn reserve(
+        &self,
+        inventory: &Inventory,
+        request: &Request,
+        seconds: u64,
+        build: &mut dyn FnMut(&[Granted]) -> Result<Contract, Refusal>,
+    ) -> Result<Reserved, Refusal> {
         let internal = |e: &dyn std::fmt::Display| Refusal::internal("ledger", e);
         let token = node::random_hex128().map_err(|e| internal(&e))?;
         let until = self.machine.boot_seconds().map_err(|e| internal(&e))?.saturating_add(seconds);
         let boot_id = self.machine.boot_id().map_err(|e| internal(&e))?;
         let locked = self.lock()?;
-        let gpus = self.lease_out(&locked, self.names()?, inventory, request, &tag(&token), &HeldBy::Reservation { until })?;
+        let gpus =
+            self.lease_out(&locked, self.names()?, inventory, request, &tag(&token), &HeldBy::Reservation { until })?;
         let promised = build(&gpus).and_then(|contract| {
             let promise = Promise { version: 1, boot_id, until, contract };
             let bytes = serde_json::to_vec(&promise).map_err(|e| internal(&e))?;
@@ -79,7 +86,10 @@ impl Ledger {
         let key = holder.key.as_str();
         let mut contract = promise.contract;
         let leases = self.reserved(&locked, token, key, &contract)?;
-        let own: Vec<&Name> = leases.iter().filter(|lease| lease.tag == key && !contract.gpus.iter().any(|gpu| gpu.pci == lease.pci)).collect();
+        let own: Vec<&Name> = leases
+            .iter()
+            .filter(|lease| lease.tag == key && !contract.gpus.iter().any(|gpu| gpu.pci == lease.pci))
+            .collect();
         self.drop_contract(&locked, &holder.key)?;
         for lease in own {
             // Of an earlier create that died, and not part of this contract.
@@ -115,20 +125,27 @@ impl Ledger {
 
     fn drop_reserved(&self, locked: &Locked, token: &str) -> Result<Vec<String>, LedgerError> {
         locked.remove(&promise_path(token))?;
-        let pcis: Vec<String> = self.names()?.into_iter().filter(|lease| lease.token() == Some(token)).map(|lease| lease.pci).collect();
+        let pcis: Vec<String> =
+            self.names()?.into_iter().filter(|lease| lease.token() == Some(token)).map(|lease| lease.pci).collect();
         pcis.iter().try_for_each(|pci| locked.remove(&Name::path(pci, &tag(token))).map(|_| ()))?;
         Ok(pcis)
     }
 
     /// The promise behind a token, if it still holds.
-    fn promise(&self, token: &str) -> Result<Promise, Refusal> {
-        let unknown = || untrusted("reservation-unknown", "no reservation has this token: it was used, given up, or its time is over");
+    pub(crate) fn promise(&self, token: &str) -> Result<Promise, Refusal> {
+        let unknown = || {
+            untrusted(
+                "reservation-unknown",
+                "no reservation has this token: it was used, given up, or its time is over",
+            )
+        };
         if !is_token(token) {
             return Err(unknown());
         }
         let path = self.path(&promise_path(token));
         let bytes = trusted(&path, MAX_CONTRACT)?.ok_or_else(unknown)?;
-        let promise: Promise = serde_json::from_slice(&bytes).map_err(|e| untrusted("contract-schema", format!("a reservation cannot be read: {e}")))?;
+        let promise: Promise = serde_json::from_slice(&bytes)
+            .map_err(|e| untrusted("contract-schema", format!("a reservation cannot be read: {e}")))?;
         if promise.version != 1 || promise.contract.schema != SCHEMA {
             return Err(untrusted("contract-schema", "a reservation was written by another version"));
         }
@@ -143,14 +160,19 @@ impl Ledger {
     /// All leases, after making sure that the reservation has all its GPUs, and nobody else has one of them.
     fn reserved(&self, locked: &Locked, token: &str, key: &str, contract: &Contract) -> Result<Vec<Name>, Refusal> {
         let mine = tag(token);
-        let disputed = |leases: &[Name]| leases.iter().any(|lease| lease.tag != mine && lease.tag != key && contract.gpus.iter().any(|gpu| gpu.pci == lease.pci));
+        let disputed = |leases: &[Name]| {
+            leases.iter().any(|lease| {
+                lease.tag != mine && lease.tag != key && contract.gpus.iter().any(|gpu| gpu.pci == lease.pci)
+            })
+        };
         let mut leases = self.names()?;
         if disputed(&leases) {
             // Another container began to redeem the same token. If it died before the token was used up, it is out of the way now.
             self.reclaim_locked(locked)?;
             leases = self.names()?;
         }
-        let whole = contract.gpus.iter().all(|gpu| leases.iter().any(|lease| lease.tag == mine && lease.pci == gpu.pci));
+        let whole =
+            contract.gpus.iter().all(|gpu| leases.iter().any(|lease| lease.tag == mine && lease.pci == gpu.pci));
         if whole && !disputed(&leases) {
             Ok(leases)
         } else {

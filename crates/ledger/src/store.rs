@@ -116,13 +116,15 @@ impl Ledger {
 
     /// Names of all leases, in order.
     pub(crate) fn names(&self) -> Result<Vec<Name>, LedgerError> {
-        let mut names: Vec<Name> = files::names(&self.path("leases"))?.iter().filter_map(|file| Name::parse(file)).collect();
+        let mut names: Vec<Name> =
+            files::names(&self.path("leases"))?.iter().filter_map(|file| Name::parse(file)).collect();
         names.sort();
         Ok(names)
     }
 
-    fn read(&self, name: &Name) -> Result<Lease, String> {
-        let bytes = std::fs::read(self.path(&Name::path(&name.pci, &name.tag))).map_err(|e| format!("its record cannot be read: {e}"))?;
+    pub(crate) fn read(&self, name: &Name) -> Result<Lease, String> {
+        let bytes = std::fs::read(self.path(&Name::path(&name.pci, &name.tag)))
+            .map_err(|e| format!("its record cannot be read: {e}"))?;
         Lease::parse(&bytes)
     }
 
@@ -147,11 +149,23 @@ impl Ledger {
     /// As [`allocate()`]; `INVALID_GPU_REQUEST` when the name holds other GPUs already.
     pub fn acquire_named(&self, inventory: &Inventory, request: &Request, name: &str) -> Result<Vec<Granted>, Refusal> {
         let help = "write a kind and a name of letters, digits, '.', '-', '_' or '+', as in vm:build-1";
-        if !name.split_once(':').is_some_and(|(kind, rest)| contract::key::id_is_plain(kind) && contract::key::id_is_plain(rest)) {
-            return Err(Refusal::new(Code::InvalidGpuRequest, "holder-name", "a holder's name is malformed", help).at("", name));
+        if !name
+            .split_once(':')
+            .is_some_and(|(kind, rest)| contract::key::id_is_plain(kind) && contract::key::id_is_plain(rest))
+        {
+            return Err(
+                Refusal::new(Code::InvalidGpuRequest, "holder-name", "a holder's name is malformed", help).at("", name)
+            );
         }
         let locked = self.lock()?;
-        self.lease_out(&locked, self.names()?, inventory, request, named_key(name).as_str(), &HeldBy::Name { name: name.to_owned() })
+        self.lease_out(
+            &locked,
+            self.names()?,
+            inventory,
+            request,
+            named_key(name).as_str(),
+            &HeldBy::Name { name: name.to_owned() },
+        )
     }
 
     /// A second container of the same key must not take over the GPUs of the first.
@@ -164,7 +178,8 @@ impl Ledger {
         let why = folder.or_else(|| own.iter().find_map(|name| self.busy(&self.read(name).ok()?, holder.creator)));
         why.map_or(Ok(()), |why| {
             let message = format!("a container of this id is there and holds GPUs: {why}");
-            Err(Refusal::new(Code::UnsafeSpec, "container-exists", message, "delete that container first").at("", &holder.container))
+            Err(Refusal::new(Code::UnsafeSpec, "container-exists", message, "delete that container first")
+                .at("", &holder.container))
         })
     }
 
@@ -176,23 +191,36 @@ impl Ledger {
             return Some(format!("its create still runs, process {pid}"));
         }
         let cgroup = cgroup.as_deref()?;
-        (self.machine.cgroup_is_empty(cgroup) == Ok(false)).then(|| format!("processes are left in its cgroup {cgroup}"))
+        (self.machine.cgroup_is_empty(cgroup) == Ok(false))
+            .then(|| format!("processes are left in its cgroup {cgroup}"))
     }
 
     /// Allocates and writes leases with this tag. Nothing is left of it when it fails.
-    pub(crate) fn lease_out(&self, locked: &Locked, leases: Vec<Name>, inventory: &Inventory, request: &Request, tag: &str, holder: &HeldBy) -> Result<Vec<Granted>, Refusal> {
+    pub(crate) fn lease_out(
+        &self,
+        locked: &Locked,
+        leases: Vec<Name>,
+        inventory: &Inventory,
+        request: &Request,
+        tag: &str,
+        holder: &HeldBy,
+    ) -> Result<Vec<Granted>, Refusal> {
         let boot = self.machine.boot_id().map_err(|e| Refusal::internal("ledger", &e))?;
         let (chosen, own) = match self.choose(&leases, inventory, request, tag) {
-            Err(refusal) if refusal.code == Code::CapacityFull && self.reclaim_locked(locked)? > 0 => self.choose(&self.names()?, inventory, request, tag)?,
+            Err(refusal) if refusal.code == Code::CapacityFull && self.reclaim_locked(locked)? > 0 => {
+                self.choose(&self.names()?, inventory, request, tag)?
+            }
             other => other?,
         };
-        let gpus: Vec<Granted> = chosen.iter().map(|gpu| Granted { pci: gpu.pci.clone(), uuid: gpu.uuid.clone(), minor: gpu.minor }).collect();
+        let gpus: Vec<Granted> = chosen.iter().map(|gpu| Granted::of(gpu)).collect();
         let same = own.len() == chosen.len() && chosen.iter().all(|gpu| own.contains(&gpu.pci));
         match holder {
             HeldBy::Name { .. } if same => return Ok(gpus),
             HeldBy::Name { name } if !own.is_empty() => {
                 let message = format!("{name} holds other GPUs than these");
-                return Err(Refusal::new(Code::InvalidGpuRequest, "holder-name", message, "release it first").at("", name));
+                return Err(
+                    Refusal::new(Code::InvalidGpuRequest, "holder-name", message, "release it first").at("", name)
+                );
             }
             // Left by a create that died. Its contract goes before its leases, and these before anything new is taken.
             _ if !same => self.end(locked, tag, &own)?,
@@ -203,7 +231,13 @@ impl Ledger {
     }
 
     /// The GPUs for a tag, and those it has already.
-    fn choose<'a>(&self, leases: &[Name], inventory: &'a Inventory, request: &Request, tag: &str) -> Result<(Vec<&'a Gpu>, Vec<String>), Refusal> {
+    fn choose<'a>(
+        &self,
+        leases: &[Name],
+        inventory: &'a Inventory,
+        request: &Request,
+        tag: &str,
+    ) -> Result<(Vec<&'a Gpu>, Vec<String>), Refusal> {
         let own: Vec<String> = leases.iter().filter(|lease| lease.tag == tag).map(|lease| lease.pci.clone()).collect();
         let by_other = |pci: &str| leases.iter().any(|lease| lease.pci == pci && lease.tag != tag);
         let previous = if own.is_empty() && request.ids.is_empty() { self.previous(tag) } else { own.clone() };
@@ -212,11 +246,20 @@ impl Ledger {
 
     /// Writes one lease after the other; those written are taken back when one fails. If this process dies half-way,
     /// they name a creator that is gone, and are reclaimed.
-    pub(crate) fn write_leases(&self, locked: &Locked, gpus: &[Granted], tag: &str, holder: &HeldBy, boot: &str) -> Result<(), LedgerError> {
+    pub(crate) fn write_leases(
+        &self,
+        locked: &Locked,
+        gpus: &[Granted],
+        tag: &str,
+        holder: &HeldBy,
+        boot: &str,
+    ) -> Result<(), LedgerError> {
         for (done, gpu) in gpus.iter().enumerate() {
             let path = Name::path(&gpu.pci, tag);
             let lease = Lease::new(gpu, holder, boot, node::now());
-            let written = serde_json::to_vec(&lease).map_err(|e| LedgerError::new("write", &self.path(&path), &e)).and_then(|bytes| locked.place(&path, &bytes));
+            let written = serde_json::to_vec(&lease)
+                .map_err(|e| LedgerError::new("write", &self.path(&path), &e))
+                .and_then(|bytes| locked.place(&path, &bytes));
             if let Err(error) = written {
                 for gpu in gpus.iter().take(done) {
                     // The first error is the one worth telling; what cannot be taken back is reclaimed.

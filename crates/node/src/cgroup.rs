@@ -210,3 +210,68 @@ fn groups_in(folder: &str) -> Result<Vec<String>, NodeError> {
     }
     Ok(groups)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mountinfo::parse as mounts;
+    use proptest::prelude::*;
+
+    #[test]
+    fn groups_and_their_folders() {
+        let bytes = b"5:devices:/docker/a:b\n2:cpu,cpuacct:/x\n1:name=systemd:/y\n0::/z\nnonsense\n3:pids:relative\n";
+        let groups: Vec<Group<'_>> = parse(bytes).collect();
+        assert_eq!(groups.len(), 4);
+        assert_eq!(groups[0], Group { controllers: "devices", path: "/docker/a:b" });
+        let table = mounts(
+            b"1 0 0:33 / /cg/devices rw - cgroup cgroup rw,devices\n2 0 0:34 / /cg/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
+              3 0 0:35 / /cg/systemd rw - cgroup cgroup rw,xattr,name=systemd\n4 0 0:36 /z /cg/unified rw - cgroup2 cgroup2 rw\n",
+        );
+        let folder = |group: &Group<'_>| table.iter().find_map(|mount| group.folder(mount));
+        let folders: Vec<_> = groups.iter().map(folder).collect();
+        let expected = ["/cg/devices/docker/a:b", "/cg/cpu/x", "/cg/systemd/y", "/cg/unified"];
+        assert_eq!(folders, expected.map(|folder| Some(folder.to_owned())));
+        let elsewhere = Group { controllers: "", path: "/zz" };
+        assert_eq!(folder(&elsewhere), None, "the mount shows another part");
+    }
+
+    #[test]
+    fn what_runtimes_make_of_a_path() {
+        for (path, expected) in [
+            ("/docker/abc", vec!["/docker/abc"]),
+            ("docker/abc/", vec!["/docker/abc"]),
+            ("system.slice:docker:abc", vec!["/system.slice/docker-abc.scope", "/system.slice:docker:abc"]),
+            (":cri:abc", vec!["/system.slice/cri-abc.scope", "/:cri:abc"]),
+            (
+                "kubepods-burstable-podx.slice:cri-containerd:abc",
+                vec![
+                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podx.slice/cri-containerd-abc.scope",
+                    "/kubepods-burstable-podx.slice:cri-containerd:abc",
+                ],
+            ),
+            ("-.slice::abc", vec!["/-abc.scope", "/abc.scope", "/-.slice::abc"]),
+        ] {
+            assert_eq!(readings(path).unwrap(), expected, "{path}");
+        }
+        for path in ["", "/", "/a/../b", "a--b.slice:p:n", "noslice:p:n"] {
+            assert!(readings(path).is_err(), "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_path_stays_below_the_top(path in "[a-z./:-]{0,24}") {
+            if let Ok(paths) = readings(&path) {
+                prop_assert!(!paths.is_empty());
+                for path in paths {
+                    prop_assert!(path.starts_with('/') && path.trim_matches('/') != "" && !path.split('/').any(|part| part == ".."));
+                }
+            }
+        }
+
+        #[test]
+        fn anything_is_read(bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(b':'), Just(b'/')], 0..100)) {
+            let _ = parse(&bytes).count();
+        }
+    }
+}

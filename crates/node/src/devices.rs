@@ -94,3 +94,52 @@ fn look(path: &Path) -> std::io::Result<Option<Metadata>> {
     };
     Ok(there)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DEVICES: &[u8] = b"Character devices:\n  1 mem\n  4 /dev/vc/0\n  4 tty\n195 nvidia-frontend\n195 nvidia\n\
+        511 nvidia-uvm\n203 cpu/cpuid\n\nBlock devices:\n  7 loop\n195 nvidia-lookalike\n";
+
+    #[test]
+    fn character_majors_only() {
+        let majors = majors(DEVICES);
+        let names: Vec<(&str, u32)> = majors.iter().map(|(name, major)| (name.as_str(), *major)).collect();
+        let expected = [("mem", 1), ("/dev/vc/0", 4), ("tty", 4), ("nvidia-frontend", 195), ("nvidia", 195)];
+        assert_eq!(names[..5], expected);
+        assert_eq!(names[5..], [("nvidia-uvm", 511), ("cpu/cpuid", 203)]);
+        assert!(super::majors(b"").is_empty());
+        assert!(super::majors(b"Block devices:\n195 nvidia\n").is_empty());
+    }
+
+    #[test]
+    fn names_of_gpus() {
+        for (name, is) in [
+            ("nvidia", true),
+            ("nvidia-caps-imex-channels", true),
+            ("vfio", true),
+            ("gdrdrv", true),
+            ("mem", false),
+            ("vfiox", false),
+        ] {
+            assert_eq!(is_gpu_name(name), is, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_the_kernel_prints(list in prop::collection::vec(("[a-z][a-z0-9/-]{0,12}", 0_u32..4096), 0..20)) {
+            let mut text = String::from("Character devices:\n");
+            list.iter().for_each(|(name, major)| text.push_str(&format!("{major:3} {name}\n")));
+            text.push_str("\nBlock devices:\n  7 loop\n");
+            prop_assert_eq!(majors(text.as_bytes()), list);
+        }
+
+        #[test]
+        fn anything_is_read(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = majors(&[b"Character devices:\n".as_slice(), &bytes].concat());
+        }
+    }
+}

@@ -108,3 +108,72 @@ pub fn facts(host: &Host) -> Result<Facts, NodeError> {
     let driver_version = found(file::read(&host.path("proc/driver/nvidia/version")))?.and_then(|bytes| version(&bytes));
     Ok(Facts { boot_id, driver_version, majors, driver_gpus: addresses(host)? })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const INFORMATION: &str = "Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   \t\t 142\n\
+        GPU UUID: \t GPU-5d1f0c2e-11aa-4b6c-9d3e-0a1b2c3d4e5f\nVideo BIOS: \t 92.00.45.00.03\nBus Type: \t PCIe\n\
+        DMA Size: \t 47 bits\nDMA Mask: \t 0x7fffffffffff\nBus Location: \t 0000:41:00.0\nDevice Minor: \t 3\n\
+        GPU Firmware: \t 570.148.08\nGPU Excluded:\t No\n";
+
+    #[test]
+    fn information_in_full() {
+        let expected = Information {
+            model: Some("NVIDIA A100-SXM4-40GB".into()),
+            uuid: Some("GPU-5d1f0c2e-11aa-4b6c-9d3e-0a1b2c3d4e5f".into()),
+            pci: Some("0000:41:00.0".into()),
+            minor: Some(3),
+            firmware: Some("570.148.08".into()),
+            excluded: false,
+        };
+        assert_eq!(information(INFORMATION.as_bytes()), expected);
+        assert!(information(b"GPU Excluded:\t Yes\n").excluded);
+    }
+
+    #[test]
+    fn what_is_not_known_is_absent() {
+        let info = information(b"Model: \t Unknown\nGPU UUID: \t GPU-????????-????-????-????-????????????\nBus Location: \t 0000:41:00.0\n");
+        assert_eq!((info.uuid, info.minor, info.firmware), (None, None, None));
+        assert_eq!(info.model.as_deref(), Some("Unknown"));
+        assert_eq!(information(b"Device Minor: \t -1\nGPU UUID:\n\n:\n"), Information::default());
+    }
+
+    #[test]
+    fn versions() {
+        for (text, expected) in [
+            (
+                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.135  Fri Jan 10 20:00:00 UTC 2025\nGCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)",
+                Some("550.135"),
+            ),
+            (
+                "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder@host)  Tue Sep 23 09:55:41 UTC 2025\nGCC version:  Selected multilib: .;@m64",
+                Some("580.95.05"),
+            ),
+            ("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64 565.77 x", Some("565.77")),
+            ("GCC version:  gcc version 12.3.0", None),
+            ("570. 570..1 570.1.2.3 570.x 570", None),
+            ("", None),
+        ] {
+            assert_eq!(version(text.as_bytes()).as_deref(), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn anything_is_read(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (version(&bytes), information(&bytes));
+        }
+
+        #[test]
+        fn any_broken_line_is_read(line in 0_usize..11, cut in 0_usize..60) {
+            let text: String = INFORMATION.lines().enumerate().map(|(n, l)| format!("{}\n", if n == line { l.get(..cut).unwrap_or(l) } else { l })).collect();
+            let whole = information(INFORMATION.as_bytes());
+            let info = information(text.as_bytes());
+            prop_assert!(info.minor.is_none() || info.minor == whole.minor);
+            prop_assert!(info.pci.is_none() || info.pci == whole.pci);
+        }
+    }
+}

@@ -10,8 +10,8 @@ use crate::mountinfo::Mount;
 #[derive(Debug, Default)]
 pub(crate) struct Landmarks {
     root: Option<(u64, u64)>,
-    pub(crate) dev: Option<Place>,
-    pub(crate) dev_root: Option<Place>,
+    dev: Option<Place>,
+    dev_root: Option<Place>,
     driver_root: Option<(u64, u64)>,
 }
 
@@ -47,11 +47,11 @@ impl Landmarks {
 
 /// A folder with device nodes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+struct Place {
     id: (u64, u64),
     /// It is a mount of its own, so its file system holds nothing else.
     own: bool,
-    pub(crate) real: String,
+    real: String,
 }
 
 impl Place {
@@ -94,4 +94,88 @@ fn part(mounts: &[Mount<'_>], path: &str) -> Option<((u32, u32), String)> {
     let mount = mounts.iter().filter(|mount| is_within(path, &mount.point)).max_by_key(|mount| mount.point.len())?;
     let rest = path.strip_prefix(mount.point.trim_end_matches('/'))?;
     Some((mount.dev, format!("{}{rest}", mount.root.trim_end_matches('/'))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mountinfo::parse;
+    use proptest::prelude::*;
+
+    const MOUNTS: &[u8] = b"1 0 254:0 / / rw - ext4 /dev/vda rw\n\
+        2 1 0:6 / /dev rw - devtmpfs devtmpfs rw\n\
+        3 2 0:24 / /dev/pts rw - devpts devpts rw\n\
+        4 2 0:25 / /dev/shm rw - tmpfs tmpfs rw\n\
+        5 1 0:30 / /run rw - tmpfs tmpfs rw\n\
+        6 5 254:0 /opt/driver /run/nvidia/driver rw - ext4 /dev/vda rw\n\
+        7 1 0:6 / /srv/chroot/dev rw - devtmpfs devtmpfs rw\n\
+        8 1 254:0 / /mnt/again rw - ext4 /dev/vda rw\n\
+        9 1 254:0 /home /mnt/home rw - ext4 /dev/vda rw\n\
+        10 1 0:6 /null /srv/jail/null rw - devtmpfs devtmpfs rw\n";
+
+    fn place(real: &str, own: bool) -> Place {
+        Place { id: (0, 0), own, real: real.into() }
+    }
+
+    #[test]
+    fn trees_with_the_hosts_dev() {
+        let mounts = parse(MOUNTS);
+        for (tree, expected) in [
+            ("/", true),
+            ("/dev", true),
+            ("/dev/char", true),
+            ("/srv", true),
+            ("/srv/chroot/dev", true),
+            ("/srv/jail", true),
+            ("/dev/pts", false),
+            ("/dev/shm", false),
+            ("/run", false),
+            ("/devices", false),
+            ("/mnt", false),
+            ("/home", false),
+        ] {
+            assert_eq!(shows(&mounts, tree, &place("/dev", true)), expected, "{tree}");
+        }
+    }
+
+    #[test]
+    fn trees_with_a_dev_root_under_any_name() {
+        let mounts = parse(MOUNTS);
+        // Part of the root file system, shown below /run, and wherever else that part is shown.
+        for (tree, expected) in [
+            ("/run/nvidia", true),
+            ("/run/nvidia/driver/dev", true),
+            ("/opt", true),
+            ("/opt/driver/dev", true),
+            ("/mnt/again/opt", true),
+            ("/mnt", true),
+            ("/", true),
+            ("/opt/driver/lib", false),
+            ("/opt/drive", false),
+            ("/mnt/home", false),
+            ("/run/user", false),
+            ("/dev", false),
+        ] {
+            assert_eq!(shows(&mounts, tree, &place("/run/nvidia/driver/dev", false)), expected, "{tree}");
+        }
+    }
+
+    #[test]
+    fn without_a_table_paths_decide() {
+        assert!(shows(&[], "/run", &place("/run/x/dev", false)));
+        assert!(!shows(&[], "/opt", &place("/run/x/dev", false)));
+    }
+
+    proptest! {
+        #[test]
+        fn within(path in "(/[a-c]{1,3}){1,4}", more in "[a-c]{1,3}") {
+            let child = format!("{path}/{more}");
+            let sibling = format!("{path}{more}");
+            prop_assert!(is_within(&path, &path));
+            prop_assert!(is_within(&path, "/"));
+            prop_assert!(is_within(&child, &path));
+            prop_assert!(!is_within(&path, &child));
+            prop_assert!(!is_within(&sibling, &path));
+        }
+    }
 }

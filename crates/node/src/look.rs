@@ -55,14 +55,17 @@ pub(crate) fn patiently(path: &str) -> Result<Seen, Blind> {
     tell(resolve(path, ResolveFlag::empty()))
 }
 
-/// Does `work` in a thread of its own; `None` when it is not done in time, and the thread is left behind.
-pub(crate) fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+/// Does `work` in a thread of its own, which is left behind when it is not done in time.
+pub(crate) fn within<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
     let (done, wait) = mpsc::sync_channel(1);
     let worker = move || {
         let _ = done.send(work());
     };
-    thread::Builder::new().stack_size(64 << 10).spawn(worker).ok()?;
-    wait.recv_timeout(limit).ok()
+    thread::Builder::new().stack_size(64 << 10).spawn(worker).map_err(|e| format!("no thread to look at it: {e}"))?;
+    wait.recv_timeout(limit).map_err(|_| format!("no answer in time ({} s)", limit.as_secs()))
 }
 
 enum Outcome {
@@ -126,4 +129,30 @@ fn missing_in_proc(path: &str, caches: ResolveFlag) -> nix::Result<bool> {
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn who_does_not_answer_is_left_behind() {
+        let (keep, never) = mpsc::channel::<()>();
+        let start = Instant::now();
+        let why = within(Duration::from_millis(50), move || never.recv()).unwrap_err();
+        assert!(why.starts_with("no answer in time"), "{why}");
+        assert!(start.elapsed() < Duration::from_secs(2));
+        drop(keep);
+        assert_eq!(within(PATIENCE, || 5), Ok(5));
+    }
+
+    #[test]
+    fn caches_suffice_for_what_is_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        let _ = patiently(path);
+        let seen = at_once(path).expect("no thread is needed").map_err(|_| ()).unwrap();
+        assert_eq!(seen.real, std::fs::canonicalize(path).unwrap().to_str().unwrap());
+    }
 }

@@ -101,3 +101,59 @@ fn unescape(text: &str) -> Cow<'_, str> {
     out.push_str(rest);
     Cow::Owned(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TABLE: &[u8] = b"24 27 0:6 / /dev rw,relatime - devtmpfs devtmpfs rw,size=12334432k,mode=755\n\
+        36 31 0:33 /docker/a\\040b /sys/fs/cgroup/devices rw shared:9 master:2 - cgroup cgroup rw,devices\n\
+        not a mount\n\
+        50 27 259:1 / /mnt/caf\xc3\xa9\\134x\\012y ro,nosuid unbindable - ext4 /dev/with\\040blank rw\n\
+        51 27 0:50 / /mnt/empty rw - fuse.x  rw\n";
+
+    #[test]
+    fn a_table() {
+        let mounts = parse(TABLE);
+        let points: Vec<&str> = mounts.iter().map(|mount| mount.point.as_ref()).collect();
+        assert_eq!(points, ["/dev", "/sys/fs/cgroup/devices", "/mnt/café\\x\ny", "/mnt/empty"]);
+        let group = &mounts[1];
+        assert_eq!((group.dev, group.root.as_ref(), group.options), ((0, 33), "/docker/a b", "rw"));
+        assert_eq!((group.propagation, group.fs, group.super_options), ("shared:9 master:2", "cgroup", "rw,devices"));
+        assert_eq!(mounts[2].source, "/dev/with blank");
+        assert_eq!((mounts[3].fs, mounts[3].source.as_ref(), mounts[3].super_options), ("fuse.x", "", "rw"));
+        assert_eq!(mounts[0].propagation, "");
+    }
+
+    #[test]
+    fn our_own() {
+        let table = own().unwrap();
+        assert!(table.mounts().iter().any(|mount| mount.point == "/"));
+        assert_eq!(of(std::process::id()).unwrap().mounts().len(), table.mounts().len());
+        assert!(of(0).is_err());
+    }
+
+    /// As the kernel's `seq_path` writes it.
+    fn escape(text: &str) -> String {
+        text.chars()
+            .map(|c| if " \t\n\\#".contains(c) { format!("\\{:03o}", u32::from(c)) } else { c.to_string() })
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn names_survive(root in "/[ -~\t\né]{0,20}", point in "/[ -~\t\né]{0,20}", source in "[ -~\t\né]{0,20}") {
+            let line = format!("1 2 8:17 {} {} rw - ext4 {} rw\n", escape(&root), escape(&point), escape(&source));
+            let mounts = parse(line.as_bytes());
+            prop_assert_eq!(mounts.len(), 1);
+            prop_assert_eq!((&*mounts[0].root, &*mounts[0].point, &*mounts[0].source), (&*root, &*point, &*source));
+        }
+
+        #[test]
+        fn anything_is_read(bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(b'\\'), Just(b' '), Just(b'-')], 0..200)) {
+            let _ = parse(&bytes);
+            let _ = unescape(&String::from_utf8_lossy(&bytes));
+        }
+    }
+}

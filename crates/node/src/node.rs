@@ -42,9 +42,9 @@ impl Node {
             return Err(Blind::Because("it was not waited for: another path gave no answer in time".to_owned()));
         }
         let path = path.to_owned();
-        look::within(PATIENCE, move || look::patiently(&path)).unwrap_or_else(|| {
+        look::within(PATIENCE, move || look::patiently(&path)).unwrap_or_else(|why| {
             self.stuck.store(true, Ordering::Relaxed);
-            Err(Blind::Because(format!("no answer in time ({} s)", PATIENCE.as_secs())))
+            Err(Blind::Because(why))
         })
     }
 

@@ -43,3 +43,47 @@ fn state_and_start(line: &[u8]) -> Option<(char, u64)> {
     // The state is field 3, the start time field 22.
     Some((state, fields.nth(18)?.parse().ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::process::Command;
+
+    #[test]
+    fn we_are_alive() {
+        let me = me();
+        assert!(me.start > 0);
+        assert!(is_alive(me.pid, me.start));
+        assert!(!is_alive(me.pid, me.start + 1));
+    }
+
+    #[test]
+    fn a_zombie_is_not() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let start = start_time(child.id()).unwrap();
+        assert!(is_alive(child.id(), start));
+        child.kill().unwrap();
+        while is_alive(child.id(), start) {
+            std::thread::yield_now();
+        }
+        assert_eq!(start_time(child.id()), Some(start), "not waited for yet");
+        child.wait().unwrap();
+        assert_eq!(start_time(child.id()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn names_do_not_mislead(name in prop::collection::vec(any::<u8>(), 0..16), start in any::<u64>()) {
+            let mut line = b"7 (".to_vec();
+            line.extend_from_slice(&name);
+            line.extend_from_slice(format!(") S 1 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 {start} 2 3\n").as_bytes());
+            prop_assert_eq!(state_and_start(&line), Some(('S', start)));
+        }
+
+        #[test]
+        fn anything_is_read(line in prop::collection::vec(prop_oneof![any::<u8>(), Just(b')'), Just(b' ')], 0..80)) {
+            let _ = state_and_start(&line);
+        }
+    }
+}

@@ -97,3 +97,56 @@ fn bytes_of(call: impl Fn(*mut u8, usize) -> isize) -> nix::Result<Vec<u8>> {
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn random_numbers_differ() {
+        let numbers: BTreeSet<String> = (0..100).map(|_| random_hex128().unwrap()).collect();
+        assert_eq!(numbers.len(), 100);
+        assert!(numbers.iter().all(|n| n.len() == 32 && n.bytes().all(|b| b.is_ascii_hexdigit())));
+    }
+
+    /// Two instructions, `r0 = 1; exit`: a device program that lets everything pass.
+    fn attach_a_program(group: &File) -> nix::Result<()> {
+        let code: [u64; 2] = [0x1_0000_00b7, 0x95];
+        let licence = c"GPL";
+        // BPF_PROG_LOAD of BPF_PROG_TYPE_CGROUP_DEVICE, then BPF_PROG_ATTACH.
+        let mut load = [15 | (2 << 32), code.as_ptr() as u64, licence.as_ptr() as u64, 0, 0, 0];
+        // SAFETY: `load` begins as the kernel's structure does, and what it points at lives until the call is over.
+        let program = Errno::result(unsafe { libc::syscall(libc::SYS_bpf, 5, &raw mut load, size_of_val(&load)) })?;
+        let program = u64::try_from(program).unwrap();
+        let target = u64::try_from(group.as_raw_fd()).unwrap();
+        let mut attach = [target | (program << 32), u64::from(BPF_CGROUP_DEVICE)];
+        // SAFETY: as above.
+        let done = unsafe { libc::syscall(libc::SYS_bpf, 8, &raw mut attach, size_of_val(&attach)) };
+        Errno::result(done).map(drop)
+    }
+
+    #[test]
+    fn device_programs_are_counted() {
+        let table = crate::mountinfo::own().unwrap();
+        let mounts = table.mounts();
+        let Some(top) = mounts.iter().find(|mount| mount.fs == "cgroup2").map(|mount| mount.point.to_string()) else {
+            return println!("skipped: no control groups of version 2");
+        };
+        let path = format!("{top}/quilt-gpu-test-{}-programs", std::process::id());
+        if std::fs::create_dir_all(format!("{path}/below")).is_err() {
+            return println!("skipped: no control groups can be made here");
+        }
+        let (above, below) = (File::open(&path).unwrap(), File::open(format!("{path}/below")).unwrap());
+        let before = device_programs(&above);
+        let attached = attach_a_program(&above);
+        let after = (device_programs(&above), device_programs(&below));
+        std::fs::remove_dir(format!("{path}/below")).unwrap();
+        std::fs::remove_dir(&path).unwrap();
+        if let Err(e) = attached {
+            return println!("skipped: no program can be attached here: {e}");
+        }
+        let before = before.unwrap();
+        assert_eq!(after, (Ok(before + 1), Ok(before + 1)), "what is attached above decides below");
+    }
+}

@@ -1,6 +1,5 @@
 //! `quilt-gpu check`: the runtime's own decision about a spec, run dry.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use contract::Refusal;
@@ -35,7 +34,9 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
 fn document(verdict: &Verdict) -> Result<Value, Failure> {
     let word = if verdict.refusals.is_empty() { "accept" } else { "refuse" };
     let refusals: Vec<Value> = verdict.refusals.iter().map(Refusal::to_json).collect();
-    Ok(json!({ "verdict": word, "refusals": refusals, "notes": verdict.notes, "grant": verdict.grant, "patch": patch(verdict)? }))
+    Ok(
+        json!({ "verdict": word, "refusals": refusals, "notes": verdict.notes, "grant": verdict.grant, "patch": patch(verdict)? }),
+    )
 }
 
 /// The operations as JSON; each prints itself as one.
@@ -50,7 +51,10 @@ fn text(verdict: &Verdict) -> String {
     }
     if verdict.refusals.is_empty() {
         out.push_str(&match &verdict.grant {
-            Some(contract) => format!("accepted, with {}\n", contract.gpus.iter().map(|gpu| format!("{} ({})", gpu.name(), gpu.pci)).collect::<Vec<_>>().join(", ")),
+            Some(contract) => format!(
+                "accepted, with {}\n",
+                contract.gpus.iter().map(|gpu| format!("{} ({})", gpu.name(), gpu.pci)).collect::<Vec<_>>().join(", ")
+            ),
             None => "accepted, without GPUs\n".to_owned(),
         });
         out.push_str(&match verdict.patch.len() {

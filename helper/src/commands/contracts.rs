@@ -1,14 +1,15 @@
 //! `quilt-gpu contract`: reservations for a control plane, and the contracts in force.
 
-use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use contract::key::Key;
 use contract::request::{Asked, Request, from_json};
-use contract::{Contract, Refusal};
+use contract::{Code, Contract, Refusal};
 use ledger::Ledger;
 use ledger::audit::Kind;
 use serde_json::json;
+use shim::Setup;
 
 use crate::cli::{Context, Format, not_offered};
 use crate::exit::{Exit, Failure};
@@ -80,7 +81,9 @@ fn prepare(args: &Prepare, context: &mut Context<'_>) -> Result<(), Failure> {
     };
     match from_json(&read(&args.request)?) {
         Ok(Asked::Gpus(request)) => reserve(&request, &id, context),
-        Ok(_) => context.document(&json!({ "token": null, "contract": null, "message": "no GPU is asked for, and none is granted" })),
+        Ok(_) => context.document(
+            &json!({ "token": null, "contract": null, "message": "no GPU is asked for, and none is granted" }),
+        ),
         Err(refusal) => Err(refuse(refusal, None, context)),
     }
 }
@@ -89,19 +92,31 @@ fn reserve(request: &Request, id: &str, context: &mut Context<'_>) -> Result<(),
     let setup = &context.setup;
     let seconds = setup.config.request.reservation_seconds;
     let ledger = Ledger::open(setup.state_dir()).map_err(Failure::internal)?;
-    let reserved = shim::within_ceilings(request, &setup.config).and_then(|()| inventory::current(setup)).and_then(|inventory| {
-        ledger.reserve(&inventory, request, seconds, &mut |gpus| ledger::draft(&inventory, gpus, request, &setup.config.policy, id, None, node::now()))
-    });
+    let reserved =
+        shim::within_ceilings(request, &setup.config).and_then(|()| inventory::current(setup)).and_then(|inventory| {
+            ledger.reserve(&inventory, request, seconds, &mut |gpus| {
+                ledger::draft(&inventory, gpus, request, &setup.config.policy, id, None, node::now())
+            })
+        });
     record::reclaimed(setup, &ledger)?;
     let reserved = reserved.map_err(|refusal| refuse(refusal, Some(request), context))?;
-    let fields = [("contract", id.into()), ("request", json!(request)), ("gpus", record::gpus(&reserved.contract.gpus)), ("seconds", seconds.into())];
+    let fields = [
+        ("contract", id.into()),
+        ("request", json!(request)),
+        ("gpus", record::gpus(&reserved.contract.gpus)),
+        ("seconds", seconds.into()),
+    ];
     record::append(&context.setup, Kind::Reserve, fields)?;
     context.document(&json!({ "token": reserved.token, "seconds": seconds, "contract": reserved.contract }))
 }
 
 /// A refusal on its way out; the log may be unwritable, and the refusal stands all the same.
 fn refuse(refusal: Refusal, request: Option<&Request>, context: &Context<'_>) -> Failure {
-    let _ = record::append(&context.setup, Kind::Refuse, [("request", json!(request)), ("refusals", json!([refusal.to_json()]))]);
+    let _ = record::append(
+        &context.setup,
+        Kind::Refuse,
+        [("request", json!(request)), ("refusals", json!([refusal.to_json()]))],
+    );
     refusal.into()
 }
 
@@ -123,10 +138,14 @@ fn in_force(context: &Context<'_>) -> Result<Vec<(Key, Result<Contract, Refusal>
 }
 
 fn show_one(which: &str, context: &mut Context<'_>) -> Result<(), Failure> {
-    let found = in_force(context)?.into_iter().find(|(key, contract)| key.as_str() == which || contract.as_ref().is_ok_and(|contract| contract.id == which));
+    let found = in_force(context)?
+        .into_iter()
+        .find(|(key, contract)| key.as_str() == which || contract.as_ref().is_ok_and(|contract| contract.id == which));
     match found {
         Some((_, contract)) => context.document(&contract?),
-        None => Err(Failure::Wrong(format!("no contract in force has the key or id {which:?}; `quilt-gpu contract show` lists them"))),
+        None => Err(Failure::Wrong(format!(
+            "no contract in force has the key or id {which:?}; `quilt-gpu contract show` lists them"
+        ))),
     }
 }
 
@@ -164,14 +183,43 @@ fn verify(key: Option<&str>, context: &mut Context<'_>) -> Result<Exit, Failure>
             return Err(Failure::Wrong(format!("no contract in force has the key {wanted:?}")));
         }
     }
-    let judged: Vec<(Key, Option<Refusal>)> = all.into_iter().map(|(key, contract)| (key, contract.and_then(|contract| shim::trusted(&contract, &context.setup)).err())).collect();
+    let judged: Vec<(Key, Option<Refusal>)> = all
+        .into_iter()
+        .map(|(key, contract)| (key, contract.and_then(|contract| holds(&contract, &context.setup)).err()))
+        .collect();
     let exit = if judged.iter().all(|(_, refusal)| refusal.is_none()) { Exit::Done } else { Exit::Refused };
     if json {
-        let list: Vec<_> = judged.iter().map(|(key, refusal)| json!({ "key": key.as_str(), "refusal": refusal.as_ref().map(Refusal::to_json) })).collect();
+        let list: Vec<_> = judged
+            .iter()
+            .map(|(key, refusal)| json!({ "key": key.as_str(), "refusal": refusal.as_ref().map(Refusal::to_json) }))
+            .collect();
         context.document(&list)?;
     } else {
-        let rows: Vec<_> = judged.iter().map(|(key, refusal)| [key.to_string(), refusal.as_ref().map_or_else(|| "holds".to_owned(), Refusal::to_string)]).collect();
+        let rows: Vec<_> = judged
+            .iter()
+            .map(|(key, refusal)| {
+                [key.to_string(), refusal.as_ref().map_or_else(|| "holds".to_owned(), Refusal::to_string)]
+            })
+            .collect();
         write!(context.out, "{}", table::render(["KEY", "CONTRACT"], &rows))?;
     }
     Ok(exit)
+}
+
+/// Whether the node is still what the contract rests on, as the runtime asks before it starts a container.
+fn holds(contract: &Contract, setup: &Setup) -> Result<(), Refusal> {
+    let stale = |why: String| Refusal::new(Code::ContractStale, "facts", why, "start the container anew");
+    let live = node::facts(&setup.config.host).map_err(|cause| stale(cause.to_string()))?;
+    if live != contract.facts {
+        return Err(stale("the driver or its device numbers changed since the contract was made".into()));
+    }
+    contract.nodes.iter().try_for_each(|item| node::check_node(item).map_err(stale))?;
+    let libraries = contract.libraries.iter().map(|library| (&library.host_path, library.id));
+    for (path, id) in libraries.chain(contract.binaries.iter().map(|binary| (&binary.host_path, binary.id))) {
+        let now = node::file_id(Path::new(path)).map_err(|cause| stale(cause.to_string()))?;
+        if now != id {
+            return Err(stale(format!("{path} is another file than when the contract was made")));
+        }
+    }
+    Ok(())
 }

@@ -1,13 +1,13 @@
 //! `quilt-gpu inventory`: what the node has now; `inventory refresh`: the same, stored for the runtime.
 
-use std::io::Write;
-
 use contract::inventory::{Gpu, Inventory};
+use ledger::audit::Kind;
 use serde_json::json;
 
 use crate::cli::Context;
 use crate::exit::{Exit, Failure};
 use crate::inventory;
+use crate::record;
 use crate::table;
 
 #[derive(Debug, clap::Args)]
@@ -36,6 +36,9 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
 
 fn refresh(context: &mut Context<'_>, json: bool) -> Result<(), Failure> {
     let refreshed = inventory::refresh(&context.setup).map_err(Failure::Internal)?;
+    if !refreshed.changes.is_empty() {
+        record::append(&context.setup, Kind::Refresh, [("changes", json!(refreshed.changes))])?;
+    }
     if json {
         return context.document(&json!({ "changes": refreshed.changes, "inventory": refreshed.inventory }));
     }
@@ -56,8 +59,11 @@ pub(crate) fn text(inventory: &Inventory) -> String {
         rows => table::render(["INDEX", "NAME", "PCI", "UUID", "MODEL", "NUMA", "STATE"], rows),
     };
     if let Some(version) = &inventory.facts.driver_version {
-        let (control, libraries, programs) = (inventory.control.len(), inventory.libraries.len(), inventory.binaries.len());
-        out.push_str(&format!("\ndriver {version}: {control} control nodes, {libraries} libraries, {programs} programs\n"));
+        let (control, libraries, programs) =
+            (inventory.control.len(), inventory.libraries.len(), inventory.binaries.len());
+        out.push_str(&format!(
+            "\ndriver {version}: {control} control nodes, {libraries} libraries, {programs} programs\n"
+        ));
     }
     for finding in &inventory.findings {
         let weight = if finding.stops { "stops GPU containers" } else { "note" };

@@ -143,14 +143,24 @@ fn acquire(args: &Acquire, context: &mut Context<'_>, json: bool) -> Result<(), 
         }
     }
     let Asked::Gpus(request) = words.ask(Source::CommandLine)? else {
-        return Err(Refusal::new(Code::InvalidGpuRequest, "request-shape", "no GPU is asked for", "give --count or --ids").into());
+        return Err(Refusal::new(
+            Code::InvalidGpuRequest,
+            "request-shape",
+            "no GPU is asked for",
+            "give --count or --ids",
+        )
+        .into());
     };
     let inventory = inventory::current(&context.setup)?;
     let ledger = open(&context.setup)?;
     let granted = ledger.acquire_named(&inventory, &request, &args.holder);
     record::reclaimed(&context.setup, &ledger)?;
     let gpus = granted?;
-    record::append(&context.setup, ledger::audit::Kind::Create, [("holder", args.holder.as_str().into()), ("gpus", record::gpus(&gpus))])?;
+    record::append(
+        &context.setup,
+        ledger::audit::Kind::Create,
+        [("holder", args.holder.as_str().into()), ("gpus", record::gpus(&gpus))],
+    )?;
     if json {
         return context.document(&json!({ "holder": args.holder, "gpus": gpus }));
     }
@@ -166,18 +176,24 @@ fn release(args: &Release, context: &mut Context<'_>, json: bool) -> Result<(), 
     let (who, freed) = match (holder, key, token) {
         (Some(name), ..) => (name.clone(), ledger.release_named(name)),
         (_, Some(key), _) => {
-            let parsed = Key::parse(key).ok_or_else(|| Failure::Usage(format!("--key {key:?} is not a key: 32 lower-case hexadecimal digits")))?;
+            let parsed = Key::parse(key).ok_or_else(|| {
+                Failure::Usage(format!("--key {key:?} is not a key: 32 lower-case hexadecimal digits"))
+            })?;
             if !args.force {
                 refuse_living(&context.setup, &ledger, &parsed)?;
             }
-            (key.clone(), ledger.release(&parsed))
+            (key.clone(), shim::restore::give_back(&ledger, &parsed))
         }
         (.., token) => ("a reservation".to_owned(), ledger.cancel(token.as_deref().unwrap_or_default())),
     };
     let freed = freed.map_err(Failure::internal)?;
     if !freed.is_empty() {
         let gpus = freed.iter().map(|pci| json!({ "pci": pci })).collect();
-        record::append(&context.setup, ledger::audit::Kind::Release, [("holder", who.as_str().into()), ("gpus", gpus)])?;
+        record::append(
+            &context.setup,
+            ledger::audit::Kind::Release,
+            [("holder", who.as_str().into()), ("gpus", gpus)],
+        )?;
     }
     match (json, freed.is_empty()) {
         (true, _) => context.document(&json!({ "released": freed })),
@@ -192,7 +208,10 @@ fn refuse_living(setup: &Setup, ledger: &Ledger, key: &Key) -> Result<(), Failur
     record::reclaimed(setup, ledger)?;
     match leases.iter().find(|status| status.tag == key.as_str()) {
         Some(status) if !matches!(status.lease.as_ref().map(|lease| &lease.holder), Some(HeldBy::Name { .. })) => {
-            Err(Failure::Wrong(format!("{key} still holds {}: {}; delete the container, or add --force", status.pci, status.held_because)))
+            Err(Failure::Wrong(format!(
+                "{key} still holds {}: {}; delete the container, or add --force",
+                status.pci, status.held_because
+            )))
         }
         _ => Ok(()),
     }

@@ -14,6 +14,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    clap_mangen::generate_to(Cli::command(), &args.dir).map_err(|cause| Failure::Internal(format!("cannot write manual pages to {}: {cause}", args.dir.display())))?;
+    std::fs::create_dir_all(&args.dir)
+        .and_then(|()| clap_mangen::generate_to(Cli::command(), &args.dir))
+        .map_err(|cause| Failure::Internal(format!("cannot write manual pages to {}: {cause}", args.dir.display())))?;
     Ok(Exit::Done)
 }

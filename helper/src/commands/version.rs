@@ -1,7 +1,5 @@
 //! `quilt-gpu version`.
 
-use std::io::Write;
-
 use crate::cli::Context;
 use crate::exit::{Exit, Failure};
 

@@ -56,15 +56,22 @@ impl Runtime {
         self.made.push(id.to_owned());
         let printed = bundle.join("stdout");
         let out = File::create(&printed).map_err(|cause| format!("cannot create {}: {cause}", printed.display()))?;
-        let created = self.call(&[OsStr::new("create"), OsStr::new("--bundle"), bundle.as_os_str(), OsStr::new(id)], out, &bundle)?;
+        let created = self.call(
+            &[OsStr::new("create"), OsStr::new("--bundle"), bundle.as_os_str(), OsStr::new(id)],
+            out,
+            &bundle,
+        )?;
         if let Some(words) = created {
             return Ok(Outcome::Refused(words));
         }
-        let quiet = File::create(bundle.join("start")).map_err(|cause| format!("cannot write in {}: {cause}", bundle.display()))?;
+        let quiet = File::create(bundle.join("start"))
+            .map_err(|cause| format!("cannot write in {}: {cause}", bundle.display()))?;
         if let Some(words) = self.call(&["start".as_ref(), id.as_ref()], quiet, &bundle)? {
             return Err(format!("the container {id} was created and does not start: {words}"));
         }
-        lines(&printed).map(Outcome::Runs).ok_or_else(|| format!("the container {id} says nothing in {}", printed.display()))
+        lines(&printed)
+            .map(Outcome::Runs)
+            .ok_or_else(|| format!("the container {id} says nothing in {}", printed.display()))
     }
 
     /// The spec as it is now.
@@ -76,7 +83,11 @@ impl Runtime {
     pub(super) fn clear(&mut self) {
         for id in std::mem::take(&mut self.made) {
             // Some never came to be; what else goes wrong shows in the leases that are listed afterwards.
-            let _ = self.command(&["delete".as_ref(), "--force".as_ref(), id.as_ref()]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            let _ = self
+                .command(&["delete".as_ref(), "--force".as_ref(), id.as_ref()])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
         }
     }
 
@@ -132,7 +143,9 @@ fn is_static(path: &Path) -> bool {
 /// A container as Docker would ask for it, with Docker's device rules and CAP_MKNOD.
 fn spec() -> Value {
     let mount = |at: &str, kind: &str, options: &[&str]| json!({"destination": at, "type": kind, "source": kind, "options": options});
-    let number = |major: u32, minor: u32| json!({"allow": true, "type": "c", "major": major, "minor": minor, "access": "rwm"});
+    let number =
+        |major: u32, minor: u32| json!({"allow": true, "type": "c", "major": major, "minor": minor, "access": "rwm"});
+    let namespaces = ["mount", "network", "uts", "pid", "ipc"].map(|kind| json!({"type": kind}));
     let capabilities = ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_MKNOD"];
     json!({
         "ociVersion": "1.0.2",
@@ -149,7 +162,7 @@ fn spec() -> Value {
         ],
         "linux": {
             "resources": {"devices": [{"allow": false, "access": "rwm"}, number(1, 3), number(1, 5), number(1, 8), number(1, 9), number(5, 0), number(5, 1)]},
-            "namespaces": ["mount", "network", "uts", "pid", "ipc"].map(|kind| json!({"type": kind})),
+            "namespaces": namespaces,
         },
     })
 }

@@ -11,7 +11,8 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 const VERSION: &str = "550.54.15";
 /// Minors in the order of the bus: on real nodes too they need not agree.
 const MINORS: [u64; 4] = [2, 3, 0, 1];
-const LIBRARIES: [(&str, &str); 4] = [("libcuda", "1"), ("libnvidia-ml", "1"), ("libnvidia-nvvm", "4"), ("libnvidia-ptxjitcompiler", "1")];
+const LIBRARIES: [(&str, &str); 4] =
+    [("libcuda", "1"), ("libnvidia-ml", "1"), ("libnvidia-nvvm", "4"), ("libnvidia-ptxjitcompiler", "1")];
 /// The dynamic major of the unified memory module.
 const UVM: u64 = 511;
 
@@ -21,11 +22,21 @@ pub(crate) fn lay_out(root: &Path) -> io::Result<()> {
         gpu(root, at, minor)?;
         node(root, &format!("nvidia{minor}"), 195, minor)?;
     }
-    for (name, major, minor) in [("nvidiactl", 195, 255), ("nvidia-modeset", 195, 254), ("nvidia-uvm", UVM, 0), ("nvidia-uvm-tools", UVM, 1)] {
+    for (name, major, minor) in
+        [("nvidiactl", 195, 255), ("nvidia-modeset", 195, 254), ("nvidia-uvm", UVM, 0), ("nvidia-uvm-tools", UVM, 1)]
+    {
         node(root, name, major, minor)?;
     }
-    file(root, "proc/driver/nvidia/version", format!("NVRM version: NVIDIA UNIX x86_64 Kernel Module  {VERSION}  (a demonstration)\n").as_bytes())?;
-    file(root, "proc/devices", format!("Character devices:\n195 nvidia\n195 nvidia-modeset\n195 nvidiactl\n{UVM} nvidia-uvm\n").as_bytes())?;
+    file(
+        root,
+        "proc/driver/nvidia/version",
+        format!("NVRM version: NVIDIA UNIX x86_64 Kernel Module  {VERSION}  (a demonstration)\n").as_bytes(),
+    )?;
+    file(
+        root,
+        "proc/devices",
+        format!("Character devices:\n195 nvidia\n195 nvidia-modeset\n195 nvidiactl\n{UVM} nvidia-uvm\n").as_bytes(),
+    )?;
     for (stem, suffix) in LIBRARIES {
         let (soname, real) = (format!("{stem}.so.{suffix}"), format!("{stem}.so.{VERSION}"));
         file(root, &format!("usr/lib64/{real}"), &elf(&soname))?;
@@ -37,11 +48,15 @@ pub(crate) fn lay_out(root: &Path) -> io::Result<()> {
 fn gpu(root: &Path, at: u32, minor: u64) -> io::Result<()> {
     let pci = format!("0000:{at}1:00.0");
     let bus = format!("sys/bus/pci/devices/{pci}");
-    for (name, value) in [("vendor", "0x10de\n"), ("device", "0x20b0\n"), ("class", "0x030200\n"), ("numa_node", "-1\n")] {
+    for (name, value) in
+        [("vendor", "0x10de\n"), ("device", "0x20b0\n"), ("class", "0x030200\n"), ("numa_node", "-1\n")]
+    {
         file(root, &format!("{bus}/{name}"), value.as_bytes())?;
     }
     symlink("../../drivers/nvidia", root.join(&bus).join("driver"))?;
-    let text = format!("Model: \t\t NVIDIA A100-SXM4-40GB\nGPU UUID: \t GPU-5d1f0c0{at}-11aa-4b6c-9d3e-0a1b2c3d4e5f\nBus Location: \t {pci}\nDevice Minor: \t {minor}\n");
+    let text = format!(
+        "Model: \t\t NVIDIA A100-SXM4-40GB\nGPU UUID: \t GPU-5d1f0c0{at}-11aa-4b6c-9d3e-0a1b2c3d4e5f\nBus Location: \t {pci}\nDevice Minor: \t {minor}\n"
+    );
     file(root, &format!("proc/driver/nvidia/gpus/{pci}/information"), text.as_bytes())
 }
 

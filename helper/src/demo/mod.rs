@@ -36,10 +36,12 @@ pub(crate) fn run(runtime: &Path, out: &mut dyn Write) -> Result<(), Failure> {
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);
     signals.thread_block().map_err(Failure::internal)?;
-    let interrupted = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).map_err(Failure::internal)?;
+    let interrupted =
+        SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).map_err(Failure::internal)?;
     let folder = Folder::make()?;
     let setup = prepare(&folder.0)?;
-    let runtime = Runtime::new(runtime.to_owned(), setup.path.clone(), folder.0.join("bundles")).map_err(Failure::Internal)?;
+    let runtime =
+        Runtime::new(runtime.to_owned(), setup.path.clone(), folder.0.join("bundles")).map_err(Failure::Internal)?;
     let mut story = Story { runtime, setup: &setup, interrupted, out, step: 0 };
     let told = story.tell();
     story.runtime.clear();
@@ -51,10 +53,14 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn make() -> Result<Self, Failure> {
-        let fit = |path: &&str| fs::metadata(path).is_ok_and(|it| it.is_dir() && it.uid() == 0 && it.mode() & 0o022 == 0);
-        let parent = PARENTS.iter().find(|path| fit(path)).ok_or_else(|| Failure::Internal(format!("none of {} is a folder that only root can write", PARENTS.join(", "))))?;
+        let fit =
+            |path: &&str| fs::metadata(path).is_ok_and(|it| it.is_dir() && it.uid() == 0 && it.mode() & 0o022 == 0);
+        let parent = PARENTS.iter().find(|path| fit(path)).ok_or_else(|| {
+            Failure::Internal(format!("none of {} is a folder that only root can write", PARENTS.join(", ")))
+        })?;
         let path = Path::new(parent).join(format!("quilt-gpu-demo.{}", std::process::id()));
-        fs::create_dir(&path).map_err(|cause| Failure::Internal(format!("cannot create {}: {cause}", path.display())))?;
+        fs::create_dir(&path)
+            .map_err(|cause| Failure::Internal(format!("cannot create {}: {cause}", path.display())))?;
         Ok(Self(path))
     }
 }
@@ -66,15 +72,22 @@ impl Drop for Folder {
     }
 }
 
-/// The made-up node and a configuration that points at it.
+/// The made-up node and a configuration that points at it. Its folder is its own: no container may lie in that.
 fn prepare(folder: &Path) -> Result<Setup, Failure> {
-    let failed = |cause: std::io::Error| Failure::Internal(format!("cannot lay out the node in {}: {cause}", folder.display()));
+    let failed =
+        |cause: std::io::Error| Failure::Internal(format!("cannot lay out the node in {}: {cause}", folder.display()));
     fixture::lay_out(&folder.join("node")).map_err(failed)?;
     let own = std::env::current_exe().map_err(failed)?;
     let at = |name: &str| folder.join(name).display().to_string();
-    let text = format!("[paths]\nstate_dir = {:?}\nlog_dir = {:?}\nhelper = {:?}\n[host]\nroot = {:?}\n", at("state"), at("log"), own.display().to_string(), at("node"));
-    fixture::file(folder, "config.toml", text.as_bytes()).map_err(failed)?;
-    Ok(Setup::read(&folder.join("config.toml")))
+    let text = format!(
+        "[paths]\nstate_dir = {:?}\nlog_dir = {:?}\nhelper = {:?}\n[host]\nroot = {:?}\n",
+        at("state"),
+        at("log"),
+        own.display().to_string(),
+        at("node")
+    );
+    fixture::file(folder, "etc/config.toml", text.as_bytes()).map_err(failed)?;
+    Ok(Setup::read(&folder.join("etc/config.toml")))
 }
 
 struct Story<'a> {
@@ -103,7 +116,13 @@ impl Story<'_> {
         self.refused("fifth", "CAPACITY_FULL", |spec| env(spec, "QUILT_GPU_COUNT=1"))?;
         self.say("a container that binds a GPU's node instead of asking")?;
         let source = Path::new(&self.setup.config.host.dev_root()).join("nvidia0");
-        self.refused("thief", "TENANT_GPU_MOUNT", |spec| push(spec, "/mounts", json!({"destination": "/dev/x", "type": "bind", "source": source, "options": ["rbind"]})))?;
+        self.refused("thief", "TENANT_GPU_MOUNT", |spec| {
+            push(
+                spec,
+                "/mounts",
+                json!({"destination": "/dev/x", "type": "bind", "source": source, "options": ["rbind"]}),
+            )
+        })?;
         self.say("strict and a GPU at once")?;
         self.refused("torn", "STRICT_GPU_CONFLICT", |spec| {
             env(spec, "QUILT_GPU_COUNT=1");
@@ -139,15 +158,21 @@ impl Story<'_> {
                 }
                 Ok(())
             }
-            Outcome::Refused(words) => Err(Failure::Internal(format!("the container {id} should run and was refused: {words}"))),
+            Outcome::Refused(words) => {
+                Err(Failure::Internal(format!("the container {id} should run and was refused: {words}")))
+            }
         }
     }
 
     fn refused(&mut self, id: &str, code: &str, change: impl FnOnce(&mut Value)) -> Result<(), Failure> {
         match self.runtime.start(id, change).map_err(Failure::Internal)? {
             Outcome::Refused(words) if words.contains(code) => Ok(writeln!(self.out, "   {id}: {words}")?),
-            Outcome::Refused(words) => Err(Failure::Internal(format!("the container {id} should be refused with {code}, and the runtime says: {words}"))),
-            Outcome::Runs(_) => Err(Failure::Internal(format!("the container {id} should be refused with {code}, and it runs"))),
+            Outcome::Refused(words) => Err(Failure::Internal(format!(
+                "the container {id} should be refused with {code}, and the runtime says: {words}"
+            ))),
+            Outcome::Runs(_) => {
+                Err(Failure::Internal(format!("the container {id} should be refused with {code}, and it runs")))
+            }
         }
     }
 

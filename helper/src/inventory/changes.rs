@@ -17,7 +17,9 @@ pub fn changes(old: Option<&Inventory>, new: &Inventory) -> Vec<String> {
             Some(_) => {}
         }
     }
-    out.extend(new.iter().filter(|(what, _)| !old.contains_key(*what)).map(|(what, is)| format!("+ {what}: {}", is.text)));
+    out.extend(
+        new.iter().filter(|(what, _)| !old.contains_key(*what)).map(|(what, is)| format!("+ {what}: {}", is.text)),
+    );
     out
 }
 
@@ -41,7 +43,14 @@ fn lines(inventory: &Inventory) -> BTreeMap<String, Known> {
     for gpu in &inventory.gpus {
         let uuid = gpu.uuid.as_deref().unwrap_or("uuid unknown");
         let state = gpu.unavailable.as_deref().unwrap_or("usable");
-        add(format!("gpu {}", gpu.pci), format!("{}, {uuid}, {state}", gpu.minor.map_or_else(|| "no minor".to_owned(), |minor| format!("nvidia{minor}"))), None);
+        add(
+            format!("gpu {}", gpu.pci),
+            format!(
+                "{}, {uuid}, {state}",
+                gpu.minor.map_or_else(|| "no minor".to_owned(), |minor| format!("nvidia{minor}"))
+            ),
+            None,
+        );
     }
     let nodes = inventory.gpus.iter().flat_map(|gpu| &gpu.nodes).chain(&inventory.control);
     for node in nodes {

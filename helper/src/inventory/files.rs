@@ -6,7 +6,15 @@ use linker::elf::{Class, Elf, Kind};
 use linker::families;
 
 /// Libraries of the driver packages that have a version of their own, so that the file name cannot say whose they are.
-const OWN_VERSION: [&str; 7] = ["libnvidia-api", "libnvidia-egl-gbm", "libnvidia-egl-wayland", "libnvidia-egl-wayland2", "libnvidia-egl-xcb", "libnvidia-egl-xlib", "libnvidia-nvvm70"];
+const OWN_VERSION: [&str; 7] = [
+    "libnvidia-api",
+    "libnvidia-egl-gbm",
+    "libnvidia-egl-wayland",
+    "libnvidia-egl-wayland2",
+    "libnvidia-egl-xcb",
+    "libnvidia-egl-xlib",
+    "libnvidia-nvvm70",
+];
 
 /// Without these nothing that asks for GPUs works, whatever capabilities it asks for.
 const NEEDED: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
@@ -31,7 +39,14 @@ impl Candidate {
 
     /// Containers would run whatever somebody else puts into it.
     fn untrusted(&self) -> Finding {
-        Finding { code: "file-untrusted".into(), stops: false, message: format!("{} is left out: others than root can write it; `chown root` and `chmod go-w` mend that", self.real) }
+        Finding {
+            code: "file-untrusted".into(),
+            stops: false,
+            message: format!(
+                "{} is left out: others than root can write it; `chown root` and `chmod go-w` mend that",
+                self.real
+            ),
+        }
     }
 }
 
@@ -58,10 +73,20 @@ pub(crate) fn libraries(candidates: Vec<(Candidate, Elf)>, version: &str) -> (Ve
             findings.push(candidate.untrusted());
             continue;
         }
-        libraries.push(Library { host_path: candidate.real, soname, bits, capabilities, id: candidate.id, found_by: candidate.found_by });
+        libraries.push(Library {
+            host_path: candidate.real,
+            soname,
+            bits,
+            capabilities,
+            id: candidate.id,
+            found_by: candidate.found_by,
+        });
     }
     libraries.sort_by(|a, b| (&a.soname, b.bits).cmp(&(&b.soname, a.bits)));
-    let missing: Vec<&str> = NEEDED.into_iter().filter(|needed| !libraries.iter().any(|library| library.soname == *needed && library.bits == 64)).collect();
+    let missing: Vec<&str> = NEEDED
+        .into_iter()
+        .filter(|needed| !libraries.iter().any(|library| library.soname == *needed && library.bits == 64))
+        .collect();
     findings.extend(other_versions(others, version, &missing));
     (libraries, findings)
 }
@@ -73,11 +98,29 @@ fn other_versions(mut others: Vec<String>, version: &str, missing: &[&str]) -> O
     let others = others.join(", ");
     let (code, stops, message) = match (missing.is_empty(), others.is_empty()) {
         (true, true) => return None,
-        (true, false) => ("driver-version-mixed", false, format!("driver files of {others} lie beside those of {version}, the loaded module's; only the latter are given out")),
-        (false, true) => ("library-missing", true, format!("no {} of the loaded driver {version}; install the driver's user-space libraries, or set [host] driver_root", missing.join(" and "))),
-        (false, false) => {
-            ("driver-version-mismatch", true, format!("the loaded module is {version} and the libraries are {others}: no {}; reboot, or reload the module", missing.join(" and ")))
-        }
+        (true, false) => (
+            "driver-version-mixed",
+            false,
+            format!(
+                "driver files of {others} lie beside those of {version}, the loaded module's; only the latter are given out"
+            ),
+        ),
+        (false, true) => (
+            "library-missing",
+            true,
+            format!(
+                "no {} of the loaded driver {version}; install the driver's user-space libraries, or set [host] driver_root",
+                missing.join(" and ")
+            ),
+        ),
+        (false, false) => (
+            "driver-version-mismatch",
+            true,
+            format!(
+                "the loaded module is {version} and the libraries are {others}: no {}; reboot, or reload the module",
+                missing.join(" and ")
+            ),
+        ),
     };
     Some(Finding { code: code.into(), stops, message })
 }
@@ -102,6 +145,13 @@ pub(crate) fn binaries(candidates: Vec<(String, Candidate)>) -> (Vec<Binary>, Ve
 
 /// The families' words as capabilities; words that no request can ask for fall out.
 fn capabilities(words: &[&str]) -> Vec<Capability> {
-    let all = [Capability::Compute, Capability::Utility, Capability::Graphics, Capability::Video, Capability::Display, Capability::Dri];
+    let all = [
+        Capability::Compute,
+        Capability::Utility,
+        Capability::Graphics,
+        Capability::Video,
+        Capability::Display,
+        Capability::Dri,
+    ];
     all.into_iter().filter(|capability| words.contains(&capability.name())).collect()
 }

@@ -56,7 +56,13 @@ pub(crate) fn gpus(functions: &[Function], held: &Held, facts: &Facts, dev: &Dev
 }
 
 /// A GPU's `/dev/nvidiaN`, or why it cannot be granted.
-fn own_node(device: &Device, held: Option<&Information>, facts: &Facts, dev: &DevRoot<'_>, findings: &mut Vec<Finding>) -> Result<DeviceNode, String> {
+fn own_node(
+    device: &Device,
+    held: Option<&Information>,
+    facts: &Facts,
+    dev: &DevRoot<'_>,
+    findings: &mut Vec<Finding>,
+) -> Result<DeviceNode, String> {
     match device.driver.as_deref() {
         Some("nvidia") => {}
         None => return Err("no kernel driver holds it".into()),

@@ -9,7 +9,7 @@ mod nodes;
 mod read;
 mod root;
 mod search;
-//mod store;
+mod store;
 
 use contract::config::Host;
 use contract::inventory::{Facts, Finding, Inventory, SCHEMA};
@@ -17,7 +17,7 @@ use linker::elf::Elf;
 use node::driver::Information;
 
 pub use changes::changes;
-//pub use store::{Refreshed, current, load, refresh};
+pub use store::{Refreshed, current, refresh};
 
 use files::Candidate;
 use gpus::Function;
@@ -50,7 +50,15 @@ pub fn discover(host: &Host) -> Result<Inventory, String> {
 pub(crate) fn assemble(seen: Seen, dev: &DevRoot<'_>) -> Inventory {
     let Seen { facts, functions, held, libraries, programs, mut findings } = seen;
     let (gpus, of_gpus) = gpus::gpus(&functions, &held, &facts, dev);
-    let mut inventory = Inventory { schema: SCHEMA, facts, gpus, control: Vec::new(), libraries: Vec::new(), binaries: Vec::new(), findings: Vec::new() };
+    let mut inventory = Inventory {
+        schema: SCHEMA,
+        facts,
+        gpus,
+        control: Vec::new(),
+        libraries: Vec::new(),
+        binaries: Vec::new(),
+        findings: Vec::new(),
+    };
     // Without a GPU there is nothing to find missing; without the driver nothing of it is given out.
     match (inventory.gpus.is_empty(), &inventory.facts.driver_version) {
         (true, _) => return inventory,

@@ -46,10 +46,12 @@ impl DevRoot<'_> {
             AtName::Char { number, mode, owner: (uid, gid) } if number == (major, minor) => {
                 Ok(DeviceNode { path: format!("/dev/{name}"), host_path, major, minor, mode, uid, gid, role })
             }
-            AtName::Char { number: (is_major, is_minor), .. } => {
-                Err(Trouble::Mismatch(format!("{host_path} is device {is_major}:{is_minor}, the kernel's number for it is {major}:{minor}; remove it and let the driver make it again")))
-            }
-            AtName::Other(what) => Err(Trouble::Mismatch(format!("{host_path} is {what}, not the character device {major}:{minor}; remove it and let the driver make it again"))),
+            AtName::Char { number: (is_major, is_minor), .. } => Err(Trouble::Mismatch(format!(
+                "{host_path} is device {is_major}:{is_minor}, the kernel's number for it is {major}:{minor}; remove it and let the driver make it again"
+            ))),
+            AtName::Other(what) => Err(Trouble::Mismatch(format!(
+                "{host_path} is {what}, not the character device {major}:{minor}; remove it and let the driver make it again"
+            ))),
             AtName::Missing => Err(Trouble::Missing(host_path)),
         }
     }
@@ -78,10 +80,38 @@ struct Control {
 }
 
 const CONTROL: [Control; 4] = [
-    Control { name: "nvidiactl", minor: 255, uvm: false, needed: true, missing: "ctl-missing", mend: "run `nvidia-modprobe`" },
-    Control { name: "nvidia-uvm", minor: 0, uvm: true, needed: true, missing: "uvm-missing", mend: "CUDA cannot start without it; run `nvidia-modprobe -u -c 0`" },
-    Control { name: "nvidia-uvm-tools", minor: 1, uvm: true, needed: false, missing: "uvm-tools-missing", mend: "profilers need it; run `nvidia-modprobe -u -c 0`" },
-    Control { name: "nvidia-modeset", minor: 254, uvm: false, needed: false, missing: "modeset-missing", mend: "graphics and display need it; run `nvidia-modprobe -m`" },
+    Control {
+        name: "nvidiactl",
+        minor: 255,
+        uvm: false,
+        needed: true,
+        missing: "ctl-missing",
+        mend: "run `nvidia-modprobe`",
+    },
+    Control {
+        name: "nvidia-uvm",
+        minor: 0,
+        uvm: true,
+        needed: true,
+        missing: "uvm-missing",
+        mend: "CUDA cannot start without it; run `nvidia-modprobe -u -c 0`",
+    },
+    Control {
+        name: "nvidia-uvm-tools",
+        minor: 1,
+        uvm: true,
+        needed: false,
+        missing: "uvm-tools-missing",
+        mend: "profilers need it; run `nvidia-modprobe -u -c 0`",
+    },
+    Control {
+        name: "nvidia-modeset",
+        minor: 254,
+        uvm: false,
+        needed: false,
+        missing: "modeset-missing",
+        mend: "graphics and display need it; run `nvidia-modprobe -m`",
+    },
 ];
 
 /// The control nodes of a loaded driver, and what is wrong with them.
@@ -91,7 +121,10 @@ pub(crate) fn control(facts: &Facts, dev: &DevRoot<'_>) -> (Vec<DeviceNode>, Vec
         let major = if control.uvm { major(facts, &["nvidia-uvm"]) } else { Some(gpu_major(facts)) };
         let missing = |message: String| Finding { code: control.missing.into(), stops: control.needed, message };
         let Some(major) = major else {
-            findings.push(missing(format!("the kernel has no nvidia-uvm devices, so {} cannot work: {}", control.name, control.mend)));
+            findings.push(missing(format!(
+                "the kernel has no nvidia-uvm devices, so {} cannot work: {}",
+                control.name, control.mend
+            )));
             continue;
         };
         match dev.node(control.name, (major, control.minor), Role::Control) {

@@ -21,7 +21,11 @@ use super::{Seen, search};
 pub(crate) fn seen(host: &Host) -> Result<Seen, String> {
     let facts = node::facts(host).map_err(|cause| cause.to_string())?;
     let devices = pci::devices(host).map_err(|cause| cause.to_string())?;
-    let functions = devices.into_iter().filter(pci::Device::is_gpu).map(|device| Function { drm: drm(host, &device.address), device }).collect();
+    let functions = devices
+        .into_iter()
+        .filter(pci::Device::is_gpu)
+        .map(|device| Function { drm: drm(host, &device.address), device })
+        .collect();
     let held = driver::gpus(host).map_err(|cause| cause.to_string())?;
     let mut seen = Seen { facts, functions, held, libraries: Vec::new(), programs: Vec::new(), findings: Vec::new() };
     let root = match Root::open(Path::new(host.driver_root())) {
@@ -40,14 +44,22 @@ pub(crate) fn seen(host: &Host) -> Result<Seen, String> {
 }
 
 fn no_root(path: &str, cause: &std::io::Error) -> Finding {
-    Finding { code: "driver-root-missing".into(), stops: true, message: format!("cannot open [host] driver_root {path}: {cause}") }
+    Finding {
+        code: "driver-root-missing".into(),
+        stops: true,
+        message: format!("cannot open [host] driver_root {path}: {cause}"),
+    }
 }
 
 /// A configured driver root without a driver is as a rule a stale setting; nothing is taken from elsewhere unasked.
 fn elsewhere(host: &Host) -> Option<Finding> {
     let other = Root::open(Path::new(&host.root)).ok()?;
     let (candidate, _) = search::libraries(&other).into_iter().next()?;
-    let message = format!("[host] driver_root {} holds no driver libraries, and {} is there; if that is the driver, take driver_root out", host.driver_root(), candidate.real);
+    let message = format!(
+        "[host] driver_root {} holds no driver libraries, and {} is there; if that is the driver, take driver_root out",
+        host.driver_root(),
+        candidate.real
+    );
     Some(Finding { code: "driver-root-empty".into(), stops: true, message })
 }
 

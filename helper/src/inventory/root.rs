@@ -43,7 +43,9 @@ impl Root {
     }
 
     fn at(&self, path: &str, flags: OFlag) -> io::Result<File> {
-        let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let how = OpenHow::new()
+            .flags(flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         Ok(openat2(&self.handle, path, how)?.into())
     }
 
@@ -68,7 +70,13 @@ impl Root {
         if !facts.is_file() {
             return Err(io::Error::other("not a regular file"));
         }
-        let id = FileId { dev: facts.dev(), ino: facts.ino(), size: facts.size(), ctime: facts.ctime(), ctime_nsec: facts.ctime_nsec() };
+        let id = FileId {
+            dev: facts.dev(),
+            ino: facts.ino(),
+            size: facts.size(),
+            ctime: facts.ctime(),
+            ctime_nsec: facts.ctime_nsec(),
+        };
         Ok(Found { real: real(&file)?, id, trusted: facts.uid() == 0 && facts.mode() & 0o022 == 0, file })
     }
 }

@@ -63,7 +63,9 @@ fn cached(root: &Root) -> Vec<String> {
     let mut bytes = Vec::new();
     let read = root.file(CACHE).and_then(|found| found.file.take(cache::MAX_BYTES as u64).read_to_end(&mut bytes));
     match (read, cache::parse(&bytes)) {
-        (Ok(_), Ok(entries)) => entries.iter().filter(|entry| is_driver_library(entry.name)).map(|entry| entry.path.to_owned()).collect(),
+        (Ok(_), Ok(entries)) => {
+            entries.iter().filter(|entry| is_driver_library(entry.name)).map(|entry| entry.path.to_owned()).collect()
+        }
         _ => Vec::new(),
     }
 }

@@ -27,7 +27,8 @@ pub fn refresh(setup: &Setup) -> Result<Refreshed, String> {
     let path = setup.state_dir().join(shim::INVENTORY);
     let before = std::fs::read(&path).ok();
     let old = before.as_deref().and_then(|bytes| serde_json::from_slice(bytes).ok());
-    let bytes = serde_json::to_vec_pretty(&inventory).map_err(|cause| format!("cannot write the inventory as JSON: {cause}"))?;
+    let bytes = serde_json::to_vec_pretty(&inventory)
+        .map_err(|cause| format!("cannot write the inventory as JSON: {cause}"))?;
     if before.as_deref() != Some(&bytes) {
         make_folder(setup.state_dir())?;
         write_atomic(&path, &bytes, Mode::root(0o644), false).map_err(|cause| cause.to_string())?;
@@ -49,5 +50,9 @@ pub fn current(setup: &Setup) -> Result<Inventory, Refusal> {
 
 /// The state folder is nobody's business but root's.
 fn make_folder(path: &Path) -> Result<(), String> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|cause| format!("cannot create {}: {cause}", path.display()))
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|cause| format!("cannot create {}: {cause}", path.display()))
 }

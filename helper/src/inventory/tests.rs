@@ -13,11 +13,19 @@ const VERSION: &str = "535.309.01";
 
 fn facts() -> Facts {
     let majors = [("nvidia", 195), ("nvidia-modeset", 195), ("nvidia-uvm", 511), ("nvidiactl", 195)];
-    Facts { boot_id: "b".into(), driver_version: Some(VERSION.into()), majors: majors.map(|(name, major)| (name.into(), major)).to_vec(), driver_gpus: Vec::new() }
+    Facts {
+        boot_id: "b".into(),
+        driver_version: Some(VERSION.into()),
+        majors: majors.map(|(name, major)| (name.into(), major)).to_vec(),
+        driver_gpus: Vec::new(),
+    }
 }
 
 fn function(pci: &str) -> Function {
-    Function { device: Device { address: pci.into(), driver: Some("nvidia".into()), ..Device::default() }, drm: Vec::new() }
+    Function {
+        device: Device { address: pci.into(), driver: Some("nvidia".into()), ..Device::default() },
+        drm: Vec::new(),
+    }
 }
 
 fn held(pci: &str, minor: u32) -> (String, Information) {
@@ -40,31 +48,60 @@ struct Made {
 
 impl Made {
     fn new() -> Self {
-        let nodes = [("nvidia0", (195, 0)), ("nvidia1", (195, 1)), ("nvidiactl", (195, 255)), ("nvidia-modeset", (195, 254)), ("nvidia-uvm", (511, 0)), ("nvidia-uvm-tools", (511, 1))];
+        let nodes = [
+            ("nvidia0", (195, 0)),
+            ("nvidia1", (195, 1)),
+            ("nvidiactl", (195, 255)),
+            ("nvidia-modeset", (195, 254)),
+            ("nvidia-uvm", (511, 0)),
+            ("nvidia-uvm-tools", (511, 1)),
+        ];
         Self {
             facts: facts(),
             functions: vec![function("0000:01:00.0"), function("0000:41:00.0")],
             held: vec![held("0000:01:00.0", 1), held("0000:41:00.0", 0)],
             nodes: nodes.into_iter().map(|(name, (major, minor))| (name, char_node(major, minor))).collect(),
-            libraries: vec![library("libcuda", VERSION, "libcuda.so.1", Class::Elf64), library("libnvidia-ml", VERSION, "libnvidia-ml.so.1", Class::Elf64)],
+            libraries: vec![
+                library("libcuda", VERSION, "libcuda.so.1", Class::Elf64),
+                library("libnvidia-ml", VERSION, "libnvidia-ml.so.1", Class::Elf64),
+            ],
             programs: vec![("nvidia-smi".into(), candidate("usr/bin/nvidia-smi"))],
         }
     }
 
     fn inventory(self) -> Inventory {
         let look = |name: &str| self.nodes.get(name).cloned().unwrap_or(AtName::Missing);
-        let seen = Seen { facts: self.facts, functions: self.functions, held: self.held, libraries: self.libraries, programs: self.programs, findings: Vec::new() };
+        let seen = Seen {
+            facts: self.facts,
+            functions: self.functions,
+            held: self.held,
+            libraries: self.libraries,
+            programs: self.programs,
+            findings: Vec::new(),
+        };
         assemble(seen, &DevRoot { path: "/dev", look: &look })
     }
 }
 
 fn candidate(path: &str) -> Candidate {
-    Candidate { real: format!("/{path}"), found_by: "test".into(), id: FileId { dev: 1, ino: 2, size: 3, ctime: 4, ctime_nsec: 5 }, trusted: true }
+    Candidate {
+        real: format!("/{path}"),
+        found_by: "test".into(),
+        id: FileId { dev: 1, ino: 2, size: 3, ctime: 4, ctime_nsec: 5 },
+        trusted: true,
+    }
 }
 
 fn library(stem: &str, version: &str, soname: &str, class: Class) -> (Candidate, Elf) {
     let folder = if class == Class::Elf64 { "usr/lib64" } else { "usr/lib" };
-    let elf = Elf { class, machine: EM_X86_64, kind: Kind::Shared, soname: Some(soname.into()), needed: Vec::new(), interp: None };
+    let elf = Elf {
+        class,
+        machine: EM_X86_64,
+        kind: Kind::Shared,
+        soname: Some(soname.into()),
+        needed: Vec::new(),
+        interp: None,
+    };
     (candidate(&format!("{folder}/{stem}.so.{version}")), elf)
 }
 
@@ -75,10 +112,28 @@ fn codes(inventory: &Inventory) -> Vec<(&str, bool)> {
 #[test]
 fn a_healthy_node_in_pci_order_with_minors_of_its_own() {
     let inventory = Made::new().inventory();
-    let known: Vec<_> = inventory.gpus.iter().map(|gpu| (gpu.pci.as_str(), gpu.index, gpu.minor, gpu.nodes[0].path.as_str(), gpu.usable())).collect();
-    assert_eq!(known, [("0000:01:00.0", Some(0), Some(1), "/dev/nvidia1", true), ("0000:41:00.0", Some(1), Some(0), "/dev/nvidia0", true)]);
+    let known: Vec<_> = inventory
+        .gpus
+        .iter()
+        .map(|gpu| (gpu.pci.as_str(), gpu.index, gpu.minor, gpu.nodes[0].path.as_str(), gpu.usable()))
+        .collect();
+    assert_eq!(
+        known,
+        [
+            ("0000:01:00.0", Some(0), Some(1), "/dev/nvidia1", true),
+            ("0000:41:00.0", Some(1), Some(0), "/dev/nvidia0", true)
+        ]
+    );
     let control: Vec<_> = inventory.control.iter().map(|node| (node.path.as_str(), node.major, node.minor)).collect();
-    assert_eq!(control, [("/dev/nvidiactl", 195, 255), ("/dev/nvidia-uvm", 511, 0), ("/dev/nvidia-uvm-tools", 511, 1), ("/dev/nvidia-modeset", 195, 254)]);
+    assert_eq!(
+        control,
+        [
+            ("/dev/nvidiactl", 195, 255),
+            ("/dev/nvidia-uvm", 511, 0),
+            ("/dev/nvidia-uvm-tools", 511, 1),
+            ("/dev/nvidia-modeset", 195, 254)
+        ]
+    );
     assert_eq!(inventory.libraries.len(), 2);
     assert_eq!(inventory.findings, []);
 }
@@ -179,8 +234,16 @@ fn only_the_loaded_version_is_given_out() {
     let old = |soname, stem| library(stem, "470.1", soname, Class::Elf64);
     let table: [(Vec<(Candidate, Elf)>, &[&str], &[(&str, bool)]); 5] = [
         (Made::new().libraries, &["libcuda.so.1", "libnvidia-ml.so.1"], &[]),
-        ([vec![old("libcuda.so.1", "libcuda")], Made::new().libraries].concat(), &["libcuda.so.1", "libnvidia-ml.so.1"], &[("driver-version-mixed", false)]),
-        (vec![old("libcuda.so.1", "libcuda"), old("libnvidia-ml.so.1", "libnvidia-ml")], &[], &[("driver-version-mismatch", true)]),
+        (
+            [vec![old("libcuda.so.1", "libcuda")], Made::new().libraries].concat(),
+            &["libcuda.so.1", "libnvidia-ml.so.1"],
+            &[("driver-version-mixed", false)],
+        ),
+        (
+            vec![old("libcuda.so.1", "libcuda"), old("libnvidia-ml.so.1", "libnvidia-ml")],
+            &[],
+            &[("driver-version-mismatch", true)],
+        ),
         (Made::new().libraries.drain(1..).collect(), &["libnvidia-ml.so.1"], &[("library-missing", true)]),
         (vec![], &[], &[("library-missing", true)]),
     ];
@@ -200,7 +263,13 @@ fn libraries_by_class_name_and_version_of_their_own() {
     made.libraries.push(library("libnvidia-somethingnew", VERSION, "libnvidia-somethingnew.so.1", Class::Elf64));
     made.libraries.push(library("libnvidia-somethingelse", "2.0", "libnvidia-somethingelse.so.2", Class::Elf64));
     let known: Vec<_> = made.inventory().libraries.into_iter().map(|library| (library.soname, library.bits)).collect();
-    let expected = [("libcuda.so.1", 64), ("libcuda.so.1", 32), ("libnvidia-egl-gbm.so.1", 64), ("libnvidia-ml.so.1", 64), ("libnvidia-somethingnew.so.1", 64)];
+    let expected = [
+        ("libcuda.so.1", 64),
+        ("libcuda.so.1", 32),
+        ("libnvidia-egl-gbm.so.1", 64),
+        ("libnvidia-ml.so.1", 64),
+        ("libnvidia-somethingnew.so.1", 64),
+    ];
     assert_eq!(known, expected.map(|(soname, bits)| (soname.to_owned(), bits)));
 }
 
@@ -224,7 +293,10 @@ fn display_nodes_follow_their_gpu() {
     made.nodes.insert("dri/renderD128", char_node(226, 128));
     let inventory = made.inventory();
     let nodes: Vec<_> = inventory.gpus[1].nodes.iter().map(|node| (node.path.as_str(), node.role)).collect();
-    assert_eq!(nodes, [("/dev/nvidia0", Role::Compute), ("/dev/dri/card1", Role::Display), ("/dev/dri/renderD128", Role::Render)]);
+    assert_eq!(
+        nodes,
+        [("/dev/nvidia0", Role::Compute), ("/dev/dri/card1", Role::Display), ("/dev/dri/renderD128", Role::Render)]
+    );
 }
 
 #[test]
@@ -261,16 +333,38 @@ fn put(root: &std::path::Path, name: &str, content: &[u8]) {
 
 /// The least that the kernel shows of one GPU with its driver.
 fn lay_out(root: &std::path::Path) {
-    for (name, content) in [("vendor", "0x10de\n"), ("device", "0x20b0\n"), ("class", "0x030200\n"), ("numa_node", "1\n"), ("drm/card0/dev", "226:0\n")] {
+    for (name, content) in [
+        ("vendor", "0x10de\n"),
+        ("device", "0x20b0\n"),
+        ("class", "0x030200\n"),
+        ("numa_node", "1\n"),
+        ("drm/card0/dev", "226:0\n"),
+    ] {
         put(root, &format!("sys/bus/pci/devices/0000:01:00.0/{name}"), content.as_bytes());
     }
     for (name, content) in [("vendor", "0x10de\n"), ("device", "0x1aef\n"), ("class", "0x040300\n")] {
         put(root, &format!("sys/bus/pci/devices/0000:01:00.1/{name}"), content.as_bytes());
     }
-    std::os::unix::fs::symlink("../../../../bus/pci/drivers/nvidia", root.join("sys/bus/pci/devices/0000:01:00.0/driver")).unwrap();
-    put(root, "proc/driver/nvidia/version", format!("NVRM version: NVIDIA UNIX x86_64 Kernel Module  {VERSION}  Fri Jan 10\n").as_bytes());
-    put(root, "proc/driver/nvidia/gpus/0000:01:00.0/information", b"Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-5d1f\nDevice Minor: \t 3\n");
-    put(root, "proc/devices", b"Character devices:\n195 nvidia\n195 nvidiactl\n511 nvidia-uvm\n\nBlock devices:\n259 blkext\n");
+    std::os::unix::fs::symlink(
+        "../../../../bus/pci/drivers/nvidia",
+        root.join("sys/bus/pci/devices/0000:01:00.0/driver"),
+    )
+    .unwrap();
+    put(
+        root,
+        "proc/driver/nvidia/version",
+        format!("NVRM version: NVIDIA UNIX x86_64 Kernel Module  {VERSION}  Fri Jan 10\n").as_bytes(),
+    );
+    put(
+        root,
+        "proc/driver/nvidia/gpus/0000:01:00.0/information",
+        b"Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-5d1f\nDevice Minor: \t 3\n",
+    );
+    put(
+        root,
+        "proc/devices",
+        b"Character devices:\n195 nvidia\n195 nvidiactl\n511 nvidia-uvm\n\nBlock devices:\n259 blkext\n",
+    );
 }
 
 #[test]
@@ -286,7 +380,10 @@ fn a_root_on_disk() {
     lay_out(root.path());
     let inventory = discover(&host(root.path())).unwrap();
     let [gpu] = inventory.gpus.as_slice() else { panic!("{:?}", inventory.gpus) };
-    assert_eq!((gpu.minor, gpu.uuid.as_deref(), gpu.model.as_deref(), gpu.numa, gpu.device_id.as_str()), (Some(3), Some("GPU-5d1f"), Some("NVIDIA A100"), Some(1), "0x20b0"));
+    assert_eq!(
+        (gpu.minor, gpu.uuid.as_deref(), gpu.model.as_deref(), gpu.numa, gpu.device_id.as_str()),
+        (Some(3), Some("GPU-5d1f"), Some("NVIDIA A100"), Some(1), "0x20b0")
+    );
     assert!(gpu.unavailable.as_deref().is_some_and(|why| why.contains("dev/nvidia3 does not exist")), "{gpu:?}");
     assert!(codes(&inventory).contains(&("library-missing", true)), "{:?}", inventory.findings);
 }
@@ -305,7 +402,9 @@ fn nodes_on_disk_count_by_number_and_links_are_not_followed() {
         use nix::sys::stat::{Mode, SFlag, makedev, mknod};
         mknod(&dev.join(name), SFlag::S_IFCHR, Mode::from_bits_truncate(0o660), makedev(major, minor)).unwrap();
     };
-    for (name, major, minor) in [("nvidia3", 195, 3), ("nvidia-uvm", 511, 0), ("nvidia-uvm-tools", 511, 0), ("real", 195, 255)] {
+    for (name, major, minor) in
+        [("nvidia3", 195, 3), ("nvidia-uvm", 511, 0), ("nvidia-uvm-tools", 511, 0), ("real", 195, 255)]
+    {
         make(name, major, minor);
     }
     std::os::unix::fs::symlink("real", dev.join("nvidiactl")).unwrap();

@@ -53,7 +53,7 @@ fn libraries_load_by_soname_in_both_families_of_images() -> Result<()> {
         let without = Seen::of(&bench.runc.whole_life(&format!("plain-{id}"), &plain)?)?;
         assert!(without.library("libcuda.so.1").is_err(), "{id}: the image itself has the library");
 
-        let bundle = Bundle::new(bench.site.join(id), &asking, rootfs)?;
+        let bundle = Bundle::new(bench.site.join(format!("bundle-{id}")), &asking, rootfs)?;
         let seen = Seen::of(&bench.runc.whole_life(id, &bundle)?)?;
         assert_eq!(seen.gpus()?.len(), 1, "{id}");
         for name in ["libcuda.so.1", "libnvidia-ml.so.1"] {

@@ -14,9 +14,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use integration::{
-    Bundle, Error, PROBE_ALL, QuiltOptions, Ran, Result, Rootfs, Runc, Seen, Site, Spec, root_for, run, say,
-};
+use integration::{Bundle, Error, PROBE_ALL, Ran, Result, Rootfs, Runc, Seen, Site, Spec, root_for, run, say};
 
 const RUNC: &str = "/usr/sbin/runc";
 const PROBE: &str = env!("CARGO_BIN_EXE_quilt-probe");
@@ -33,11 +31,6 @@ impl Bench {
     /// With so many GPUs, and a root file system that has the probe. `None` when this is not root.
     fn new(test: &str, gpus: u64) -> Result<Option<Self>> {
         Self::on(test, || Site::new(gpus))
-    }
-
-    /// With another installation.
-    fn with(test: &str, gpus: u64, options: &QuiltOptions) -> Result<Option<Self>> {
-        Self::on(test, || Site::with(|host| host.gpus(gpus), options))
     }
 
     /// On another node.
@@ -94,6 +87,10 @@ impl Bench {
         assert!(bytes(&bundle.config())? == config, "{id}: config.json was changed");
         Ok(answer)
     }
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    fs::remove_dir_all(folder).map_err(|e| Error::new(format!("{}: {e}", folder.display())))
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>> {

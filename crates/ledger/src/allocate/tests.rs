@@ -1,1 +1,149 @@
-//! x
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{count, ids, inventory};
+
+/// Four GPUs: 0, 1, 2 are A100s (2 is lost), 3 is an A10.
+fn four() -> Inventory {
+    let mut inventory = inventory(4);
+    inventory.gpus[2].unavailable = Some("it fell off the bus".into());
+    inventory.gpus[3].model = Some("NVIDIA A10".into());
+    inventory
+}
+
+fn kind(mut request: Request, kind: &str) -> Request {
+    request.kind = Some(kind.into());
+    request
+}
+
+/// Minors of the answer, or the refusal.
+fn ask(inventory: &Inventory, taken: &[u32], request: &Request, previous: &[u32]) -> Result<Vec<u32>, Refusal> {
+    let pci = |n: &u32| format!("0000:{:02x}:00.0", n + 1);
+    let taken: Vec<String> = taken.iter().map(pci).collect();
+    let previous: Vec<String> = previous.iter().map(pci).collect();
+    allocate(inventory, &|pci| taken.iter().any(|t| t == pci), request, &previous)
+        .map(|gpus| gpus.iter().filter_map(|gpu| gpu.minor).collect())
+}
+
+#[test]
+fn grants() {
+    let node = four();
+    for (request, taken, previous, granted) in [
+        (count(1), vec![], vec![], vec![0]),
+        (count(1), vec![0], vec![], vec![1]),
+        (count(2), vec![0], vec![], vec![1, 3]),
+        (count(3), vec![], vec![], vec![0, 1, 3]),
+        // What it had before, when that is free, of the right kind and in order; addresses decide the rest.
+        (count(1), vec![], vec![3], vec![3]),
+        (count(2), vec![], vec![3], vec![0, 3]),
+        (count(1), vec![3], vec![3], vec![0]),
+        (count(1), vec![], vec![2], vec![0]),
+        (kind(count(1), "a100"), vec![], vec![3], vec![0]),
+        (kind(count(1), "a10"), vec![], vec![], vec![3]),
+        (kind(count(1), "NVIDIA a100-sxm4"), vec![0], vec![], vec![1]),
+        (ids(&["nvidia3"]), vec![], vec![0], vec![3]),
+        (ids(&["NVIDIA1", "0000:01:00.0"]), vec![3], vec![], vec![1, 0]),
+        (ids(&["GPU-abcd0001"]), vec![], vec![], vec![1]),
+        (ids(&["gpu-ABCD0003-aaaa-bbbb-cccc-000000000003"]), vec![], vec![], vec![3]),
+        (kind(ids(&["nvidia3"]), "a10"), vec![], vec![], vec![3]),
+    ] {
+        assert_eq!(
+            ask(&node, &taken, &request, &previous).unwrap(),
+            granted,
+            "{request:?} taken {taken:?} previous {previous:?}"
+        );
+    }
+}
+
+#[test]
+fn refusals() {
+    let node = four();
+    let profile = Request { profile: Some("1g.10gb".into()), ..count(1) };
+    let mismatched = Request { count: 2, ..ids(&["nvidia0"]) };
+    for (request, taken, code, words) in [
+        (profile, vec![], Code::UnknownGpu, "no MIG instances"),
+        (ids(&["MIG-1234"]), vec![], Code::UnknownGpu, "no MIG instances"),
+        (count(0), vec![], Code::InvalidGpuRequest, "0 GPUs"),
+        (mismatched, vec![], Code::InvalidGpuRequest, "the count is 2 and 1 ids"),
+        (ids(&["nvidia7"]), vec![], Code::UnknownGpu, "this node has 4 GPUs"),
+        (ids(&["GPU-"]), vec![], Code::UnknownGpu, "none of that name"),
+        (ids(&["GPU-ffff"]), vec![], Code::UnknownGpu, "none of that name"),
+        (ids(&["GPU-abcd"]), vec![], Code::InvalidGpuRequest, "GPU-abcd0001-aaaa-bbbb-cccc-000000000001"),
+        (ids(&["nvidia0", "1:0.0"]), vec![], Code::InvalidGpuRequest, "nvidia0 and 1:0.0 are the same GPU"),
+        (ids(&["nvidia0", "GPU-abcd0000"]), vec![], Code::InvalidGpuRequest, "the same GPU"),
+        (kind(ids(&["nvidia3"]), "a100"), vec![], Code::UnknownGpu, "nvidia3 is not of kind \"a100\""),
+        (ids(&["nvidia2"]), vec![], Code::GpuUnavailable, "fell off the bus"),
+        (ids(&["nvidia0", "nvidia2"]), vec![0], Code::GpuUnavailable, "nvidia2"),
+        (ids(&["nvidia0", "nvidia9"]), vec![0], Code::UnknownGpu, "none of that name"),
+        (
+            ids(&["nvidia0", "nvidia1"]),
+            vec![0],
+            Code::CapacityFull,
+            "2 GPUs asked by name, 1 of them taken; 4 present, 2 free",
+        ),
+        (count(5), vec![], Code::UnknownGpu, "5 GPUs asked, this node has 4"),
+        (
+            kind(count(1), "h100"),
+            vec![],
+            Code::UnknownGpu,
+            "1 GPU asked, this node has 0 of kind \"h100\", among 4 GPUs in all",
+        ),
+        (kind(count(2), "a10"), vec![], Code::UnknownGpu, "2 GPUs asked, this node has 1 of kind"),
+        (count(4), vec![], Code::GpuUnavailable, "4 GPUs asked, 4 present, only 3 of them can be used now"),
+        (count(4), vec![0, 1, 3], Code::GpuUnavailable, "only 3"),
+        (kind(count(3), "a100"), vec![0], Code::GpuUnavailable, "only 2"),
+        (count(3), vec![1], Code::CapacityFull, "3 GPUs asked, 4 present (1 cannot be used now), 2 free"),
+        (kind(count(1), "a10"), vec![3], Code::CapacityFull, "1 GPU of kind \"a10\" asked, 1 present, 0 free"),
+    ] {
+        let refusal = ask(&node, &taken, &request, &[]).unwrap_err();
+        assert_eq!(refusal.code, code, "{request:?}: {refusal}");
+        assert!(refusal.message.contains(words), "{request:?}: {refusal}");
+        assert!(!refusal.help.is_empty(), "{refusal}");
+    }
+}
+
+#[test]
+fn a_node_without_gpus_says_so() {
+    let refusal = ask(&inventory(0), &[], &count(1), &[]).unwrap_err();
+    assert_eq!((refusal.code, refusal.message.as_str()), (Code::UnknownGpu, "1 GPU asked, this node has 0"));
+}
+
+#[test]
+fn a_gpu_without_uuid_model_or_minor_is_granted_by_address() {
+    let mut node = inventory(1);
+    let bare = &mut node.gpus[0];
+    (bare.uuid, bare.model, bare.minor) = (None, None, None);
+    assert!(ask(&node, &[], &ids(&["nvidia0"]), &[]).is_err());
+    assert!(ask(&node, &[], &kind(count(1), "a100"), &[]).is_err());
+    assert_eq!(allocate(&node, &|_| false, &ids(&["0000:01:00.0"]), &[]).unwrap()[0].pci, "0000:01:00.0");
+}
+
+proptest! {
+    /// Whatever is taken: by count, all that is granted is free, usable, different, and exactly as many as asked; and it
+    /// is refused only if so many are not free.
+    #[test]
+    fn by_count_is_exact(asked in 1_u32..9, taken in proptest::collection::vec(any::<bool>(), 8), lost in proptest::collection::vec(any::<bool>(), 8), previous in proptest::collection::vec(0_u32..8, 0..4)) {
+        let mut node = inventory(8);
+        for (gpu, lost) in node.gpus.iter_mut().zip(&lost) {
+            gpu.unavailable = lost.then(|| "lost".to_owned());
+        }
+        let taken: Vec<u32> = (0..8).filter(|n| taken[*n as usize]).collect();
+        let free: Vec<u32> = (0..8).filter(|n| !taken.contains(n) && !lost[*n as usize]).collect();
+        match ask(&node, &taken, &count(asked), &previous) {
+            Ok(granted) => {
+                prop_assert_eq!(granted.len(), asked as usize);
+                prop_assert!(granted.windows(2).all(|pair| pair[0] < pair[1]));
+                prop_assert!(granted.iter().all(|n| free.contains(n)));
+                let kept = previous.iter().filter(|n| free.contains(n)).collect::<std::collections::BTreeSet<_>>();
+                let again = kept.iter().filter(|n| granted.contains(n)).count();
+                prop_assert_eq!(again, kept.len().min(asked as usize));
+            }
+            Err(refusal) => {
+                prop_assert!(free.len() < asked as usize, "{}", refusal);
+                let usable = lost.iter().filter(|lost| !**lost).count();
+                let code = if asked > 8 { Code::UnknownGpu } else if usable < asked as usize { Code::GpuUnavailable } else { Code::CapacityFull };
+                prop_assert_eq!(refusal.code, code);
+            }
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! The chain itself: how far the log goes, mending it after a crash, checking and reading it.
 //!
-//! Mending never drops anything silently: what is cut off a log stands in the `torn` record that follows.
+//! Mending never drops anything silently: what is cut off the log stands in the `torn` record that follows, and when it
+//! is longer than a record can be, or no text, whole in a file `audit.torn-<digest>` as well.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -98,8 +99,17 @@ pub(super) fn recover(locked: &Locked, file: &mut File, size: u64, head: Option<
     let path = locked.path(LOG);
     let failed = |e: std::io::Error| LedgerError::new("mend", &path, &e);
     let mut head = match head {
-        Some(Head { torn: Some(torn), size: end, seq, digest }) => Head { seq, digest, size: end.min(size), torn: Some(torn) },
-        other => find_end(file, size, other).map_err(failed)?,
+        Some(Head { torn: Some(torn), size: end, seq, digest }) => {
+            Head { seq, digest, size: end.min(size), torn: Some(torn) }
+        }
+        other => {
+            let (head, rest) = find_end(file, size, other).map_err(failed)?;
+            if let Some(torn) = head.torn.as_ref().filter(|torn| torn.text.len() as u64 != torn.bytes) {
+                // More than a record of ours can be, or no text: kept whole beside the log.
+                locked.place(&format!("audit.torn-{}", torn.sha256), &rest)?;
+            }
+            head
+        }
     };
     let Some(torn) = head.torn.clone() else { return Ok(head) };
     head.write(locked)?;
@@ -110,8 +120,8 @@ pub(super) fn recover(locked: &Locked, file: &mut File, size: u64, head: Option<
     Ok(head)
 }
 
-/// Where the good part of the log ends; behind it, in `torn`, what is not part of the chain.
-fn find_end(file: &mut File, size: u64, before: Option<Head>) -> std::io::Result<Head> {
+/// Where the good part of the log ends, and what lies behind it; when that is not nothing, the head has it as `torn`.
+fn find_end(file: &mut File, size: u64, before: Option<Head>) -> std::io::Result<(Head, Vec<u8>)> {
     let known = before.as_ref();
     let mut head = match known {
         Some(head) if head.size <= size => head.clone(),
@@ -129,9 +139,14 @@ fn find_end(file: &mut File, size: u64, before: Option<Head>) -> std::io::Result
     let lost = known.map_or(0, |known| known.seq.saturating_sub(head.seq));
     let was_cut = size > 0 && known.is_some_and(|known| known.size > size);
     if !rest.is_empty() || was_cut {
-        head.torn = Some(Torn { text: cut(&String::from_utf8_lossy(rest), MAX_LINE / 4), bytes: rest.len() as u64, sha256: sha256(rest), lost });
+        head.torn = Some(Torn {
+            text: cut(&String::from_utf8_lossy(rest), MAX_LINE / 4),
+            bytes: rest.len() as u64,
+            sha256: sha256(rest),
+            lost,
+        });
     }
-    Ok(head)
+    Ok((head, rest.to_vec()))
 }
 
 /// The last line that is a record, found from the end.
@@ -205,7 +220,8 @@ pub fn verify(log_dir: &Path) -> Result<Verified, AuditError> {
     let mut number = 0;
     let complete = each_line(&path, |line, whole| {
         number += 1;
-        let next = next(head.as_ref(), line, whole).and_then(|(next, link)| agrees(&next, known.as_ref()).map(|()| (next, link)));
+        let next = next(head.as_ref(), line, whole)
+            .and_then(|(next, link)| agrees(&next, known.as_ref()).map(|()| (next, link)));
         match next {
             Ok((next, link)) => {
                 if found.records == 0 {
@@ -226,7 +242,13 @@ pub fn verify(log_dir: &Path) -> Result<Verified, AuditError> {
     })?;
     let end = head.map_or(0, |head| head.size);
     if complete && let Some(known) = known.filter(|known| known.size > end && end > 0) {
-        found.bad = Some(Bad { line: number + 1, why: format!("the log ends at byte {end}, the head file knows {} bytes and record {}", known.size, known.seq) });
+        found.bad = Some(Bad {
+            line: number + 1,
+            why: format!(
+                "the log ends at byte {end}, the head file knows {} bytes and record {}",
+                known.size, known.seq
+            ),
+        });
     }
     Ok(found)
 }
@@ -238,7 +260,11 @@ fn next(head: Option<&Head>, line: &[u8], whole: bool) -> Result<(Head, Link), S
         return Err("it has no end: a crash interrupted it, and the next record keeps it aside".to_owned());
     }
     // A log that begins later than with record 1 goes on from one that was moved away.
-    let start = Head { seq: link.seq.saturating_sub(1), digest: if link.seq == 1 { ZERO.to_owned() } else { link.prev.clone() }, ..Head::start() };
+    let start = Head {
+        seq: link.seq.saturating_sub(1),
+        digest: if link.seq == 1 { ZERO.to_owned() } else { link.prev.clone() },
+        ..Head::start()
+    };
     let head = head.unwrap_or(&start);
     if link.seq != head.seq + 1 {
         return Err(format!("it is record {}, expected {}", link.seq, head.seq + 1));
@@ -252,7 +278,9 @@ fn next(head: Option<&Head>, line: &[u8], whole: bool) -> Result<(Head, Link), S
 /// At the size that the head file knows, its digest must be the line's.
 fn agrees(next: &Head, known: Option<&Head>) -> Result<(), String> {
     match known {
-        Some(known) if known.size == next.size && known.digest != next.digest => Err("it is not the record that the head file knows".to_owned()),
+        Some(known) if known.size == next.size && known.digest != next.digest => {
+            Err("it is not the record that the head file knows".to_owned())
+        }
         _ => Ok(()),
     }
 }
@@ -261,7 +289,10 @@ fn agrees(next: &Head, known: Option<&Head>) -> Result<(), String> {
 ///
 /// # Errors
 /// The log cannot be read; one that does not exist has no records.
-pub fn read(log_dir: &Path, mut wanted: impl FnMut(&Map<String, Value>) -> bool) -> Result<Vec<Map<String, Value>>, AuditError> {
+pub fn read(
+    log_dir: &Path,
+    mut wanted: impl FnMut(&Map<String, Value>) -> bool,
+) -> Result<Vec<Map<String, Value>>, AuditError> {
     let mut records = Vec::new();
     each_line(&log_dir.join(LOG), |line, _| {
         if let Ok(record) = serde_json::from_slice(line)

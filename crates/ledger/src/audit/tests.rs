@@ -1,1 +1,269 @@
-//! x
+//! The chain through crashes: a log cut at every byte, and an append killed after every step.
+
+use std::fs;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+use crate::files::crash;
+
+fn record(kind: Kind, n: u64) -> Record {
+    let Value::Object(fields) = json!({"container": format!("c{n}"), "text": "line\nbreak and ünïcode"}) else {
+        unreachable!()
+    };
+    Record { kind, fields }
+}
+
+fn log_of(n: u64) -> (TempDir, Audit) {
+    let dir = tempfile::tempdir().unwrap();
+    let audit = Audit::open(&dir.path().join("log")).unwrap();
+    for seq in 1..=n {
+        assert_eq!(audit.append(&record(Kind::Create, seq)).unwrap(), seq);
+    }
+    (dir, audit)
+}
+
+fn path(audit: &Audit, name: &str) -> PathBuf {
+    audit.folder.join(name)
+}
+
+fn text(audit: &Audit) -> String {
+    fs::read_to_string(path(audit, LOG)).unwrap()
+}
+
+fn good(audit: &Audit) -> Verified {
+    let found = verify(&audit.folder).unwrap();
+    assert_eq!(found.bad, None, "{}", text(audit));
+    found
+}
+
+#[test]
+fn records_are_chained_and_read_back() {
+    use std::os::unix::fs::PermissionsExt;
+    let (_dir, audit) = log_of(3);
+    audit.append(&record(Kind::VerifyFailed, 4)).unwrap();
+    let text = text(&audit);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines[0].starts_with(&format!("{{\"seq\":1,\"prev\":\"{}\",\"kind\":\"create\",\"time\":\"20", "0".repeat(64))),
+        "{}",
+        lines[0]
+    );
+    for pair in lines.windows(2) {
+        let next: Value = serde_json::from_str(pair[1]).unwrap();
+        assert_eq!(next["prev"], sha256(pair[0].as_bytes()));
+    }
+    assert_eq!(good(&audit), Verified { records: 4, first: 1, last: 4, ..Verified::default() });
+    let found = read(&audit.folder, |r| r["kind"] == "verify-failed").unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0]["container"].as_str(), found[0]["seq"].as_u64()), (Some("c4"), Some(4)));
+    assert_eq!(fs::metadata(path(&audit, LOG)).unwrap().permissions().mode() & 0o7777, 0o600);
+}
+
+#[test]
+fn no_log_has_no_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let nowhere = dir.path().join("absent");
+    assert_eq!(verify(&nowhere).unwrap(), Verified::default());
+    assert!(read(&nowhere, |_| true).unwrap().is_empty());
+    assert!(!nowhere.exists());
+    let (_dir, empty) = log_of(0);
+    assert_eq!(good(&empty), Verified::default());
+}
+
+#[test]
+fn the_logs_own_fields_are_not_the_callers() {
+    let (_dir, audit) = log_of(1);
+    let mut bad = record(Kind::Create, 2);
+    bad.fields.insert("prev".into(), "x".into());
+    assert!(audit.append(&bad).unwrap_err().to_string().contains("\"prev\""));
+    assert_eq!(good(&audit).records, 1);
+}
+
+#[test]
+fn an_unwritable_log_is_an_error() {
+    let (_dir, audit) = log_of(1);
+    fs::remove_file(path(&audit, LOG)).unwrap();
+    fs::create_dir(path(&audit, LOG)).unwrap();
+    let error = audit.append(&record(Kind::Create, 2)).unwrap_err();
+    assert!(error.to_string().contains(LOG), "{error}");
+}
+
+#[test]
+fn long_records_are_shortened_with_a_mark() {
+    let (_dir, audit) = log_of(0);
+    let fields = |value: Value| {
+        let Value::Object(fields) = value else { unreachable!() };
+        Record { kind: Kind::Refuse, fields }
+    };
+    let long = "ü".repeat(60_000);
+    let many: Vec<Value> = (0..200).map(|_| json!({ "s": "y".repeat(1000) })).collect();
+    let hopeless: Vec<Value> = (0..40_000).map(|n| json!(n)).collect();
+    for value in [
+        json!({"id": "keep", "a": {"b": [long]}}),
+        json!({"id": "keep", "many": many}),
+        json!({"id": "keep", "numbers": hopeless}),
+    ] {
+        audit.append(&fields(value)).unwrap();
+    }
+    let text = text(&audit);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.iter().all(|line| line.len() <= MAX_LINE));
+    assert!(
+        lines[0].contains("keep") && lines[0].contains("…[115904 bytes more]"),
+        "{}",
+        &lines[0][lines[0].len() - 80..]
+    );
+    assert!(lines[1].contains("keep") && lines[1].contains("…[872 bytes more]"));
+    assert!(lines[2].contains("\"dropped\":\""));
+    assert_eq!(good(&audit).records, 3);
+}
+
+#[test]
+fn every_change_is_found() {
+    let (_dir, audit) = log_of(6);
+    let whole = text(&audit);
+    let lines: Vec<&str> = whole.lines().collect();
+    let without = |n: usize| {
+        lines.iter().enumerate().filter(|(at, _)| *at != n).map(|(_, line)| format!("{line}\n")).collect::<String>()
+    };
+    let forged = format!("{whole}{}\n", lines[5].replace("\"seq\":6", "\"seq\":7"));
+    for (text, line, words) in [
+        (whole.replace("\"c3\"", "\"cX\""), 4, "prev"),
+        (whole.replace("\"c6\"", "\"cX\""), 6, "head file"),
+        (without(2), 3, "record 4, expected 3"),
+        (without(5), 6, "the head file knows"),
+        (forged, 7, "prev"),
+        (format!("{whole}garbage\n"), 7, "not a record"),
+        (whole.replacen("\"seq\":1,\"prev\":\"0", "\"seq\":1,\"prev\":\"1", 1), 1, "prev"),
+    ] {
+        fs::write(path(&audit, LOG), &text).unwrap();
+        let bad = verify(&audit.folder).unwrap().bad.unwrap();
+        assert_eq!(bad.line, line, "{bad:?}");
+        assert!(bad.why.contains(words), "{bad:?}");
+    }
+    fs::write(path(&audit, LOG), &whole).unwrap();
+    assert_eq!(good(&audit).records, 6);
+}
+
+/// The log cut at every byte of its last two lines, with the head as it was before, between and after them: as a kill
+/// between two steps, or a loss of power, leaves them. The next append goes on, and nothing is lost without a word.
+#[test]
+fn cut_at_every_byte() {
+    let (_dir, audit) = log_of(3);
+    let head = || fs::read(path(&audit, "audit.head")).unwrap();
+    let mut heads = vec![head()];
+    for seq in 4..=5 {
+        audit.append(&record(Kind::Create, seq)).unwrap();
+        heads.push(head());
+    }
+    let whole = fs::read(path(&audit, LOG)).unwrap();
+    let starts: Vec<usize> = std::iter::once(0)
+        .chain(whole.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1))
+        .collect();
+    for (known, head) in (3..=5).zip(&heads).map(|(n, head)| (n, Some(head))).chain([(0, None)]) {
+        for end in starts[3]..=whole.len() {
+            fs::write(path(&audit, LOG), &whole[..end]).unwrap();
+            match head {
+                Some(head) => fs::write(path(&audit, "audit.head"), head).unwrap(),
+                None => fs::remove_file(path(&audit, "audit.head")).unwrap_or(()),
+            }
+            audit.append(&record(Kind::Release, 9)).unwrap();
+            let found = good(&audit);
+            let complete = starts.iter().filter(|start| **start != 0 && **start <= end).count() as u64;
+            let rest = &whole[starts[complete as usize]..end];
+            let lost = (known as u64).saturating_sub(complete);
+            let torn = u64::from(!rest.is_empty() || lost > 0);
+            assert_eq!(
+                (found.records, found.torn, found.lost),
+                (complete + torn + 1, torn, lost),
+                "head {known}, cut at {end}"
+            );
+            let text = fs::read(path(&audit, LOG)).unwrap();
+            assert_eq!(text[..end - rest.len()], whole[..end - rest.len()], "head {known}, cut at {end}");
+            let kept = read(&audit.folder, |r| r["kind"] == "torn").unwrap();
+            assert_eq!(kept.len() as u64, torn);
+            if torn == 1 {
+                assert_eq!(
+                    kept[0]["text"].as_str().unwrap(),
+                    String::from_utf8_lossy(rest),
+                    "head {known}, cut at {end}"
+                );
+            }
+        }
+    }
+}
+
+/// An append killed after each of its steps, over a sound log and over a torn one.
+#[test]
+fn killed_after_every_step() {
+    for torn in [&b""[..], b"{\"seq\":3,\"pr", b"\xff\xfe no record\n"] {
+        let mut steps = 0;
+        loop {
+            let (_dir, audit) = log_of(2);
+            let before = fs::read(path(&audit, LOG)).unwrap();
+            fs::write(path(&audit, LOG), [&before, torn].concat()).unwrap();
+            let (result, killed) = crash::after(steps, || audit.append(&record(Kind::Create, 3)));
+            let (result, _) = (result.is_ok(), audit.append(&record(Kind::Create, 4)).unwrap());
+            let found = good(&audit);
+            let kept = u64::from(!torn.is_empty());
+            assert_eq!(
+                (found.records, found.torn),
+                (3 + kept + u64::from(result), kept),
+                "{torn:?} after {steps} steps"
+            );
+            assert!(text(&audit).starts_with(std::str::from_utf8(&before).unwrap()));
+            if !torn.is_empty() {
+                let torn_record = read(&audit.folder, |r| r["kind"] == "torn").unwrap().remove(0);
+                assert_eq!(torn_record["text"].as_str().unwrap(), String::from_utf8_lossy(torn));
+            }
+            if !killed {
+                break;
+            }
+            steps += 1;
+        }
+        assert!(steps > 1, "{steps} steps");
+    }
+}
+
+#[test]
+fn what_is_no_text_or_too_long_is_kept_whole_beside_the_log() {
+    for foreign in [vec![0xff; 10], vec![b'x'; 3 * MAX_LINE]] {
+        let (_dir, audit) = log_of(2);
+        let whole = [fs::read(path(&audit, LOG)).unwrap(), foreign.clone()].concat();
+        fs::write(path(&audit, LOG), whole).unwrap();
+        audit.append(&record(Kind::Create, 3)).unwrap();
+        assert_eq!(good(&audit).torn, 1);
+        let torn = read(&audit.folder, |r| r["kind"] == "torn").unwrap().remove(0);
+        let beside = path(&audit, &format!("audit.torn-{}", torn["sha256"].as_str().unwrap()));
+        assert_eq!(fs::read(beside).unwrap(), foreign);
+        assert_eq!(torn["bytes"].as_u64(), Some(foreign.len() as u64));
+    }
+}
+
+#[test]
+fn a_log_that_was_moved_away_goes_on() {
+    let (_dir, audit) = log_of(3);
+    fs::rename(path(&audit, LOG), path(&audit, "audit.jsonl.1")).unwrap();
+    assert_eq!(good(&audit).records, 0);
+    assert_eq!(audit.append(&record(Kind::Create, 4)).unwrap(), 4);
+    assert_eq!(audit.append(&record(Kind::Create, 5)).unwrap(), 5);
+    assert_eq!(good(&audit), Verified { records: 2, first: 4, last: 5, ..Verified::default() });
+}
+
+#[test]
+fn many_at_once() {
+    let (_dir, audit) = log_of(0);
+    std::thread::scope(|scope| {
+        for n in 0..16 {
+            let audit = &audit;
+            scope.spawn(move || {
+                for m in 0..10 {
+                    audit.append(&record(Kind::Exec, n * 100 + m)).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(good(&audit).records, 160);
+}

@@ -51,6 +51,6 @@ mod tests {
             assert!(text > before, "{text} after {before}");
             before = text;
         }
-        assert_eq!(before, "2189-01-12T00:00:00.000Z");
+        assert_eq!(before, "2189-01-11T00:00:00.000Z");
     }
 }

@@ -1,1 +1,81 @@
-//! x
+use super::*;
+use crate::testing::World;
+
+fn lease(holder: HeldBy) -> Lease {
+    Lease::new(&Granted { pci: "0000:01:00.0".into(), uuid: None, minor: Some(0) }, &holder, "boot-1", 1)
+}
+
+fn container(cgroup: Option<&str>) -> Lease {
+    lease(HeldBy::Container {
+        container: "c".into(),
+        state_root: "/r".into(),
+        low_level: "runc".into(),
+        cgroup: cgroup.map(str::to_owned),
+        pid: 5,
+        start: 6,
+    })
+}
+
+#[test]
+fn a_container_is_gone_only_when_nothing_is_left() {
+    let world = World::new();
+    let judge = |lease: &Lease| standing(lease, false, &world);
+    let held = |lease: &Lease, words: &str| match judge(lease) {
+        Standing::Held(why) => assert!(why.contains(words), "{why:?} does not say {words:?}"),
+        Standing::Gone(why) => panic!("gone: {why}"),
+    };
+    let with = container(Some("/box/c"));
+    assert!(matches!(judge(&with), Standing::Gone(_)));
+    held(&container(None), "cgroup is not known");
+    let mut unknown = with.clone();
+    if let HeldBy::Container { start, .. } = &mut unknown.holder {
+        *start = 0;
+    }
+    held(&unknown, "cannot be told whether its create, process 5");
+    world.with(|w| w.alive.insert(5));
+    held(&with, "process 5");
+    world.with(|w| (w.alive.clear(), w.folders.insert("/r/c".into())));
+    held(&with, "state folder /r/c exists");
+    world.with(|w| (w.folders.clear(), w.busy_cgroups.insert("/box/c".into())));
+    held(&with, "processes are left in its cgroup /box/c");
+    world.with(|w| w.blind = true);
+    held(&with, "cannot be told");
+    world.with(|w| w.boot = Err("no proc".into()));
+    held(&with, "no proc");
+    world.with(|w| w.boot = Ok("boot-2".into()));
+    assert!(matches!(judge(&with), Standing::Gone(_)), "another boot ends it, whatever else is unknown");
+}
+
+#[test]
+fn names_and_reservations_end_their_own_way() {
+    let world = World::new();
+    let by_name = lease(HeldBy::Name { name: "vm:a".into() });
+    assert!(matches!(standing(&by_name, false, &world), Standing::Held(_)));
+    let reserved = lease(HeldBy::Reservation { until: 1030 });
+    assert_eq!(standing(&reserved, true, &world), Standing::Held("reserved for 30 s more".into()));
+    assert!(matches!(standing(&reserved, false, &world), Standing::Gone(_)), "without its promise");
+    world.with(|w| w.seconds = 1030);
+    assert!(matches!(standing(&reserved, true, &world), Standing::Gone(_)), "at its end");
+    world.with(|w| w.boot = Ok("boot-2".into()));
+    assert!(matches!(standing(&by_name, false, &world), Standing::Gone(_)));
+}
+
+#[test]
+fn newer_fields_are_ignored_and_other_layouts_are_not_judged() {
+    let lease = container(Some("/x"));
+    let mut value = serde_json::to_value(&lease).unwrap();
+    value["colour"] = "blue".into();
+    value["holder"]["container"]["mood"] = 1.into();
+    assert_eq!(Lease::parse(value.to_string().as_bytes()).unwrap(), lease);
+    value["version"] = 2.into();
+    assert!(Lease::parse(value.to_string().as_bytes()).unwrap_err().contains("layout 2"));
+    assert!(Lease::parse(b"").unwrap_err().contains("cannot be read"));
+}
+
+#[test]
+fn file_names() {
+    let name = Name::parse("0000:01:00.0@r-00ff").unwrap();
+    assert_eq!((name.pci.as_str(), name.token()), ("0000:01:00.0", Some("00ff")));
+    assert_eq!(Name::parse("0000:01:00.0@00ff").unwrap().token(), None);
+    assert_eq!(Name::parse("stray"), None);
+}

@@ -1,1 +1,348 @@
-//! x
+//! Grants, releases and reclaims on a made-up machine, killed after every step of each.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::files::crash;
+use crate::testing::{World, contract_for, count, holder, ids, inventory, ledger, pcis, state};
+
+const GPU0: &str = "0000:01:00.0";
+const GPU1: &str = "0000:02:00.0";
+
+/// The process that creates `holder` ends.
+fn dies(world: &World, holder: &Holder) {
+    world.with(|w| w.alive.remove(&holder.creator.pid));
+}
+
+/// How many leases each GPU has.
+fn taken(ledger: &Ledger) -> BTreeMap<String, usize> {
+    let mut taken = BTreeMap::new();
+    for name in ledger.names().unwrap() {
+        *taken.entry(name.pci).or_insert(0) += 1;
+    }
+    taken
+}
+
+#[test]
+fn a_gpu_has_one_holder_until_it_is_released() {
+    let (dir, world, node) = (state(), World::new(), inventory(2));
+    let ledger = ledger(&dir, &world);
+    let [a, b, c] = ["a", "b", "c"].map(|id| holder(&world, id, u32::from(id.as_bytes()[0])));
+    assert_eq!(pcis(&ledger.grant(&node, &count(1), &a).unwrap()), [GPU0]);
+    assert_eq!(pcis(&ledger.grant(&node, &count(1), &b).unwrap()), [GPU1]);
+    let full = ledger.grant(&node, &count(1), &c).unwrap_err();
+    assert_eq!(full.code, Code::CapacityFull);
+    assert!(full.message.contains("2 present, 0 free") && !full.to_string().contains(a.key.as_str()), "{full}");
+    assert_eq!(ledger.release(&a.key).unwrap(), [GPU0]);
+    assert!(ledger.release(&a.key).unwrap().is_empty(), "releasing twice is fine");
+    assert_eq!(pcis(&ledger.grant(&node, &ids(&["nvidia0"]), &c).unwrap()), [GPU0]);
+    let names: Vec<String> = std::fs::read_dir(ledger.path("leases"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(names.contains(&format!("{GPU0}@{}", c.key)), "{names:?}");
+}
+
+#[test]
+fn a_restarted_container_gets_its_previous_gpu() {
+    let (dir, world, node) = (state(), World::new(), inventory(3));
+    let ledger = ledger(&dir, &world);
+    let [a, b] = ["a", "b"].map(|id| holder(&world, id, 1));
+    ledger.grant(&node, &ids(&["nvidia1"]), &a).unwrap();
+    ledger.release(&a.key).unwrap();
+    assert_eq!(pcis(&ledger.grant(&node, &count(1), &b).unwrap()), [GPU0]);
+    assert_eq!(pcis(&ledger.grant(&node, &count(1), &a).unwrap()), [GPU1]);
+    // Reclaiming remembers as releasing does.
+    dies(&world, &a);
+    assert_eq!(ledger.reclaim().unwrap().len(), 2);
+    assert_eq!(pcis(&ledger.grant(&node, &count(1), &a).unwrap()), [GPU1]);
+}
+
+#[test]
+fn equal_ids_under_two_state_roots_are_two_containers() {
+    let (dir, world, node) = (state(), World::new(), inventory(2));
+    let ledger = ledger(&dir, &world);
+    let a = holder(&world, "same", 1);
+    let b = Holder { key: Key::of("/run/other", "same"), state_root: "/run/other".into(), ..holder(&world, "same", 2) };
+    ledger.grant(&node, &count(1), &a).unwrap();
+    ledger.grant(&node, &count(1), &b).unwrap();
+    assert_eq!(ledger.release(&a.key).unwrap(), [GPU0]);
+    assert_eq!(ledger.names().unwrap(), [Name { pci: GPU1.into(), tag: b.key.to_string() }]);
+    // One is gone, the other is not: the state root tells them apart for reclaim as well.
+    ledger.grant(&node, &count(1), &a).unwrap();
+    dies(&world, &a);
+    dies(&world, &b);
+    world.with(|w| w.folders.insert("/run/other/same".into()));
+    let reclaimed = ledger.reclaim().unwrap();
+    assert_eq!(reclaimed.iter().map(|r| r.tag.as_str()).collect::<Vec<_>>(), [a.key.as_str()]);
+}
+
+#[test]
+fn dead_holders_make_room_only_when_it_is_short() {
+    let (dir, world, node) = (state(), World::new(), inventory(2));
+    let ledger = ledger(&dir, &world);
+    let [a, b, c] = ["a", "b", "c"].map(|id| holder(&world, id, u32::from(id.as_bytes()[0])));
+    ledger.grant(&node, &count(1), &a).unwrap();
+    ledger.put_contract(&contract_for(&node, &[], &count(1), Some(&a.key)).unwrap(), &a.key).unwrap();
+    dies(&world, &a);
+    assert_eq!(pcis(&ledger.grant(&node, &count(1), &b).unwrap()), [GPU1]);
+    assert!(ledger.take_reclaimed().is_empty());
+    assert_eq!(pcis(&ledger.grant(&node, &count(1), &c).unwrap()), [GPU0]);
+    let reclaimed = ledger.take_reclaimed();
+    assert_eq!(reclaimed.len(), 1);
+    assert_eq!((reclaimed[0].lease.holder.name(), reclaimed[0].pci.as_str()), ("a", GPU0));
+    assert!(reclaimed[0].gone_because.contains("cgroup is empty"));
+    assert!(ledger.contracts().unwrap().is_empty());
+}
+
+#[test]
+fn list_says_why_each_is_held_and_takes_what_it_cannot_read_for_held() {
+    let (dir, world, node) = (state(), World::new(), inventory(4));
+    let ledger = ledger(&dir, &world);
+    let [a, b] = ["a", "b"].map(|id| holder(&world, id, u32::from(id.as_bytes()[0])));
+    ledger.grant(&node, &count(1), &a).unwrap();
+    ledger.grant(&node, &count(1), &b).unwrap();
+    ledger.acquire_named(&node, &count(1), "vm:big").unwrap();
+    std::fs::write(ledger.path("leases/0000:04:00.0@someone"), b"").unwrap();
+    dies(&world, &b);
+    let list = ledger.leases().unwrap();
+    let why: Vec<(&str, &str)> = list.iter().map(|l| (l.pci.as_str(), l.held_because.as_str())).collect();
+    assert_eq!(why.len(), 3, "{why:?}");
+    assert!(why[0].1.contains("its create still runs"));
+    assert!(why[1].1.contains("vm:big"));
+    assert!(why[2].1.contains("cannot be read") && list[2].lease.is_none(), "{why:?}");
+    assert_eq!(ledger.grant(&node, &count(2), &b).unwrap_err().code, Code::CapacityFull);
+}
+
+#[test]
+fn holders_by_name() {
+    let (dir, world, node) = (state(), World::new(), inventory(2));
+    let ledger = ledger(&dir, &world);
+    assert_eq!(pcis(&ledger.acquire_named(&node, &count(1), "vm:a").unwrap()), [GPU0]);
+    assert_eq!(pcis(&ledger.acquire_named(&node, &count(1), "vm:a").unwrap()), [GPU0], "the same again");
+    let other = ledger.acquire_named(&node, &ids(&["nvidia1"]), "vm:a").unwrap_err();
+    assert_eq!((other.code, other.rule), (Code::InvalidGpuRequest, "holder-name"));
+    for name in ["", "vm", "vm:", ":a", "vm:a/b", "vm:.."] {
+        assert_eq!(ledger.acquire_named(&node, &count(1), name).unwrap_err().rule, "holder-name", "{name:?}");
+    }
+    assert!(ledger.reclaim().unwrap().is_empty());
+    assert_eq!(ledger.release_named("vm:a").unwrap(), [GPU0]);
+    ledger.acquire_named(&node, &count(2), "vm:a").unwrap();
+    world.with(|w| w.boot = Ok("boot-2".into()));
+    assert_eq!(ledger.reclaim().unwrap().len(), 2);
+}
+
+#[test]
+fn a_second_create_of_one_container() {
+    let (dir, world, node) = (state(), World::new(), inventory(3));
+    let ledger = ledger(&dir, &world);
+    let first = holder(&world, "a", 1);
+    ledger.grant(&node, &ids(&["nvidia1"]), &first).unwrap();
+    let second = holder(&world, "a", 2);
+    let refused = |words: &str| {
+        let refusal = ledger.grant(&node, &count(1), &second).unwrap_err();
+        assert_eq!(refusal.rule, "container-exists");
+        assert!(refusal.message.contains(words), "{refusal}");
+        assert_eq!(taken(&ledger), BTreeMap::from([(GPU1.to_owned(), 1)]));
+    };
+    refused("its create still runs");
+    dies(&world, &first);
+    world.with(|w| w.folders.insert("/run/low/a".into()));
+    refused("state folder");
+    world.with(|w| (w.folders.clear(), w.busy_cgroups.insert("/box/a".into())));
+    refused("processes are left");
+    // The first died half-way: the second gets the same GPU, and the lease is now its own.
+    world.with(|w| w.busy_cgroups.clear());
+    assert_eq!(pcis(&ledger.grant(&node, &count(1), &second).unwrap()), [GPU1]);
+    assert!(ledger.reclaim().unwrap().is_empty());
+    // It asks for something else: what it had is free again.
+    assert_eq!(pcis(&ledger.grant(&node, &ids(&["nvidia2", "nvidia0"]), &second).unwrap()), ["0000:03:00.0", GPU0]);
+    assert_eq!(taken(&ledger).keys().collect::<Vec<_>>(), [GPU0, "0000:03:00.0"]);
+}
+
+#[test]
+fn a_folder_that_others_can_write_is_not_used() {
+    use std::os::unix::fs::PermissionsExt;
+    let (dir, world) = (state(), World::new());
+    let path = dir.path().join("state");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let error = Ledger::open_on(&path, Box::new(world)).err().unwrap();
+    assert!(error.to_string().contains("mode 0777"), "{error}");
+}
+
+#[test]
+fn a_failing_lease_takes_back_the_others() {
+    let (dir, world, node) = (state(), World::new(), inventory(2));
+    let ledger = ledger(&dir, &world);
+    let a = holder(&world, "a", 1);
+    // A folder in the way of the second lease: renaming a file onto it fails, for root too.
+    std::fs::create_dir_all(ledger.path("leases")).unwrap();
+    let granted =
+        [Granted { pci: GPU0.into(), uuid: None, minor: None }, Granted { pci: GPU1.into(), uuid: None, minor: None }];
+    std::fs::create_dir(ledger.path(&Name::path(GPU1, a.key.as_str()))).unwrap();
+    let error =
+        ledger.write_leases(&ledger.lock().unwrap(), &granted, a.key.as_str(), &a.held_by(), "boot-1").unwrap_err();
+    assert!(error.to_string().contains(GPU1), "{error}");
+    assert_eq!(taken(&ledger).keys().collect::<Vec<_>>(), [GPU1], "only the folder in the way");
+    assert!(ledger.grant(&node, &count(2), &a).is_err());
+}
+
+/// Kills a whole life (grant, contract, original, release) after each of its steps. Whatever is left, the next create of
+/// the same container, or anyone else's after a reclaim, gets all GPUs; `release` leaves nothing.
+#[test]
+fn killed_after_every_step() {
+    let node = inventory(2);
+    let live = |ledger: &Ledger, holder: &Holder| -> Result<(), Refusal> {
+        let gpus = ledger.grant(&node, &count(2), holder)?;
+        ledger.put_contract(&contract_for(&node, &gpus, &count(2), Some(&holder.key))?, &holder.key)?;
+        ledger.keep_original(&holder.key, b"spec", "digest", "/b/config.json")?;
+        ledger.release(&holder.key)?;
+        Ok(())
+    };
+    for released in [true, false] {
+        for steps in 0.. {
+            let (dir, world) = (state(), World::new());
+            let ledger = ledger(&dir, &world);
+            let [a, b] = ["a", "b"].map(|id| holder(&world, id, u32::from(id.as_bytes()[0])));
+            let (result, killed) = crash::after(steps, || live(&ledger, &a));
+            assert_eq!(result.is_err(), killed, "after {steps} steps: {result:?}");
+            assert!(taken(&ledger).values().all(|n| *n == 1), "after {steps} steps");
+            dies(&world, &a);
+            if released {
+                ledger.release(&a.key).unwrap();
+            } else {
+                ledger.reclaim().unwrap();
+                ledger.orphans(&mut |key, original| key == &a.key && original.bytes == b"spec").unwrap();
+            }
+            for folder in ["leases", "contracts", "originals", "reservations"] {
+                assert!(files::names(&ledger.path(folder)).unwrap().is_empty(), "{folder} after {steps} steps");
+            }
+            ledger.grant(&node, &count(2), &b).unwrap();
+            if !killed {
+                assert!(steps > 10, "{steps} steps");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn originals_wait_for_whoever_puts_them_back() {
+    let (dir, world, node) = (state(), World::new(), inventory(2));
+    let ledger = ledger(&dir, &world);
+    let [a, b] = ["a", "b"].map(|id| holder(&world, id, u32::from(id.as_bytes()[0])));
+    for holder in [&a, &b] {
+        ledger.grant(&node, &count(1), holder).unwrap();
+        ledger.keep_original(&holder.key, holder.container.as_bytes(), "w", "/c").unwrap();
+    }
+    dies(&world, &a);
+    ledger.reclaim().unwrap();
+    let mut seen = Vec::new();
+    ledger
+        .orphans(&mut |key, original| {
+            seen.push((key.clone(), original.bytes.clone()));
+            false
+        })
+        .unwrap();
+    assert_eq!(seen, [(a.key.clone(), b"a".to_vec())], "only the reclaimed one");
+    assert!(ledger.original(&a.key).is_some(), "kept while it is not dealt with");
+    ledger.orphans(&mut |_, _| true).unwrap();
+    assert!(ledger.original(&a.key).is_none() && ledger.original(&b.key).is_some());
+}
+
+/// One thing that happens to the node. Containers are numbered; so are steps after which a process is killed.
+#[derive(Debug, Clone)]
+enum Act {
+    Grant {
+        who: u32,
+        count: u32,
+        kill: Option<u32>,
+    },
+    Release {
+        who: u32,
+        kill: Option<u32>,
+    },
+    /// The container's processes end without anyone releasing.
+    Vanish {
+        who: u32,
+    },
+    Reclaim {
+        kill: Option<u32>,
+    },
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let kill = || proptest::option::weighted(0.4, 0_u32..8);
+    let act = prop_oneof![
+        4 => (0_u32..6, 1_u32..4, kill()).prop_map(|(who, count, kill)| Act::Grant { who, count, kill }),
+        2 => (0_u32..6, kill()).prop_map(|(who, kill)| Act::Release { who, kill }),
+        2 => (0_u32..6).prop_map(|who| Act::Vanish { who }),
+        1 => kill().prop_map(|kill| Act::Reclaim { kill }),
+    ];
+    proptest::collection::vec(act, 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever happens in whatever order, with processes killed at any step: no GPU has two holders, a running
+    /// container keeps what it was given, and in the end every GPU can be granted again.
+    #[test]
+    fn never_twice_and_never_lost(acts in acts()) {
+        let (dir, world, node) = (state(), World::new(), inventory(4));
+        let ledger = ledger(&dir, &world);
+        let mut running: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        let mut pid = 100;
+        for act in acts {
+            pid += 1;
+            match act {
+                Act::Grant { who, count: n, kill } => {
+                    let holder = holder(&world, &who.to_string(), pid);
+                    let create = || ledger.grant(&node, &count(n), &holder);
+                    let (result, killed) = kill.map_or_else(|| (create(), false), |steps| crash::after(steps, create));
+                    if let (Ok(gpus), false) = (&result, killed) {
+                        prop_assert!(!running.contains_key(&who), "a running container was granted anew");
+                        prop_assert_eq!(gpus.len(), n as usize);
+                        running.insert(who, pcis(gpus));
+                        world.with(|w| w.folders.insert(format!("/run/low/{who}").into()));
+                    }
+                    dies(&world, &holder);
+                }
+                Act::Release { who, kill } => {
+                    // As `delete` does: the low-level runtime's part first.
+                    world.with(|w| w.folders.remove(&PathBuf::from(format!("/run/low/{who}"))));
+                    running.remove(&who);
+                    let key = Key::of("/run/low", &who.to_string());
+                    match kill {
+                        None => { ledger.release(&key).unwrap(); }
+                        Some(steps) => { let _ = crash::after(steps, || ledger.release(&key)); }
+                    }
+                }
+                Act::Vanish { who } => {
+                    world.with(|w| w.folders.remove(&PathBuf::from(format!("/run/low/{who}"))));
+                    running.remove(&who);
+                }
+                Act::Reclaim { kill } => match kill {
+                    None => { ledger.reclaim().unwrap(); }
+                    Some(steps) => { let _ = crash::after(steps, || ledger.reclaim()); }
+                },
+            }
+            let taken = taken(&ledger);
+            prop_assert!(taken.values().all(|n| *n == 1), "{:?}", taken);
+            let held = ledger.names().unwrap();
+            for (who, gpus) in &running {
+                let key = Key::of("/run/low", &who.to_string());
+                for gpu in gpus {
+                    prop_assert!(held.contains(&Name { pci: gpu.clone(), tag: key.to_string() }), "{} lost {}", who, gpu);
+                }
+            }
+        }
+        world.with(|w| w.folders.clear());
+        let last = holder(&world, "last", 99);
+        prop_assert_eq!(ledger.grant(&node, &count(4), &last).unwrap().len(), 4);
+        prop_assert_eq!(ledger.leases().unwrap().len(), 4);
+    }
+}

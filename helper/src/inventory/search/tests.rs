@@ -42,7 +42,9 @@ fn link(root: &Path, name: &str, target: &str) {
 /// What is found: path below the root, SONAME, rule.
 fn found(root: &Path) -> Vec<(String, String, String)> {
     let handle = Root::open(root).unwrap();
-    let line = |(candidate, elf): (Candidate, Elf)| (handle.inside(&candidate.real).unwrap().to_owned(), elf.soname.unwrap_or_default(), candidate.found_by);
+    let line = |(candidate, elf): (Candidate, Elf)| {
+        (handle.inside(&candidate.real).unwrap().to_owned(), elf.soname.unwrap_or_default(), candidate.found_by)
+    };
     libraries(&handle).into_iter().map(line).collect()
 }
 
@@ -62,7 +64,10 @@ fn debian_with_alternatives_resolves_inside_the_root() {
     put(root, &format!("{folder}/libm.so.6"), &elf("libm.so.6"));
     let cuda = format!("{folder}/nvidia/current/libcuda.so.535.1");
     let glcore = format!("{folder}/nvidia/current/libnvidia-glcore.so.535.1");
-    assert_eq!(found(root), expected(&[(&cuda, "libcuda.so.1", folder), (&glcore, "libnvidia-glcore.so.535.1", "beside libcuda.so.535.1")]));
+    assert_eq!(
+        found(root),
+        expected(&[(&cuda, "libcuda.so.1", folder), (&glcore, "libnvidia-glcore.so.535.1", "beside libcuda.so.535.1")])
+    );
 }
 
 #[test]
@@ -72,7 +77,15 @@ fn a_folder_that_only_the_cache_knows() {
     for name in ["libcuda.so.535.1", "libnvidia-ml.so.535.1"] {
         put(root, &format!("var/lib/nvidia/lib64/{name}"), &elf(name));
     }
-    put(root, "etc/ld.so.cache", &cache(&["/var/lib/nvidia/lib64/libcuda.so.535.1", "/var/lib/nvidia/lib64/libgone.so.1", "/usr/lib64/libcuda.so.1"]));
+    put(
+        root,
+        "etc/ld.so.cache",
+        &cache(&[
+            "/var/lib/nvidia/lib64/libcuda.so.535.1",
+            "/var/lib/nvidia/lib64/libgone.so.1",
+            "/usr/lib64/libcuda.so.1",
+        ]),
+    );
     let cuda = ("var/lib/nvidia/lib64/libcuda.so.535.1", "libcuda.so.535.1", "etc/ld.so.cache");
     let ml = ("var/lib/nvidia/lib64/libnvidia-ml.so.535.1", "libnvidia-ml.so.535.1", "beside libcuda.so.535.1");
     assert_eq!(found(root), expected(&[cuda, ml]));
@@ -97,14 +110,31 @@ fn leftovers_are_no_libraries() {
 fn programs_and_who_can_write_them() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
-    for name in ["usr/bin/nvidia-smi", "usr/local/bin/nvidia-smi", "usr/bin/nvidia-modprobe", "usr/bin/nvidia-debugdump", "usr/bin/ls"] {
+    for name in [
+        "usr/bin/nvidia-smi",
+        "usr/local/bin/nvidia-smi",
+        "usr/bin/nvidia-modprobe",
+        "usr/bin/nvidia-debugdump",
+        "usr/bin/ls",
+    ] {
         put(root, name, b"#!");
     }
     link(root, "bin", "usr/bin");
     fs::set_permissions(root.join("usr/bin/nvidia-debugdump"), fs::Permissions::from_mode(0o775)).unwrap();
     let handle = Root::open(root).unwrap();
     let is_root = nix::unistd::geteuid().is_root();
-    let seen: Vec<_> = programs(&handle).into_iter().map(|(name, candidate)| (name, candidate.found_by, candidate.trusted)).take(3).collect();
+    let seen: Vec<_> = programs(&handle)
+        .into_iter()
+        .map(|(name, candidate)| (name, candidate.found_by, candidate.trusted))
+        .take(3)
+        .collect();
     let line = |name: &str, folder: &str, trusted| (name.to_owned(), folder.to_owned(), trusted);
-    assert_eq!(seen, [line("nvidia-debugdump", "usr/bin", false), line("nvidia-smi", "usr/bin", is_root), line("nvidia-smi", "usr/local/bin", is_root)]);
+    assert_eq!(
+        seen,
+        [
+            line("nvidia-debugdump", "usr/bin", false),
+            line("nvidia-smi", "usr/bin", is_root),
+            line("nvidia-smi", "usr/local/bin", is_root)
+        ]
+    );
 }

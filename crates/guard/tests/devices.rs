@@ -1,0 +1,147 @@
+//! Device entries, each row in both columns.
+
+mod common;
+
+use common::{By, Fake, Spec, both, gpu, hardened, judge, judge_text, verdict};
+
+const GPU: &str = "TENANT_GPU_DEVICE device-gpu";
+const PATH: &str = "UNSAFE_SPEC device-path";
+const SHAPE: &str = "UNSAFE_SPEC device-shape";
+
+fn entry(path: &str, kind: &str, major: i64, minor: i64) -> String {
+    format!(r#"{{"path":"{path}","type":"{kind}","major":{major},"minor":{minor},"fileMode":438,"uid":0,"gid":0}}"#)
+}
+
+#[track_caller]
+fn check(fragment: &str, expected: &str) {
+    assert_eq!(both(&Spec::device(fragment)), (expected.to_owned(), expected.to_owned()), "{fragment}");
+}
+
+#[test]
+fn by_type_and_number() {
+    for (path, kind, major, minor, expected) in [
+        ("/dev/nvidia0", "c", 195, 0, GPU),
+        ("/dev/nvidia0", "u", 195, 0, GPU),
+        ("/dev/tty9", "c", 195, 0, GPU),
+        ("/dev/nvidia0", "b", 195, 0, "ok"),
+        ("/dev/nvidia0", "p", 195, 0, "ok"),
+        ("/dev/x", "c", 195, 255, GPU),
+        ("/dev/x", "c", 511, 0, GPU),
+        ("/dev/x", "c", 510, 7, GPU),
+        ("/dev/x", "c", 505, 0, "ok"),
+        ("/dev/x", "c", 10, 196, GPU),
+        ("/dev/x", "c", 1, 1, GPU),
+        ("/dev/dri/renderD128", "c", 226, 128, GPU),
+        ("/dev/dri/renderD129", "c", 226, 129, "ok"),
+        ("/dev/dri/card9", "c", 226, 9, GPU),
+        ("/dev/fuse", "c", 10, 229, "ok"),
+        ("/dev/kvm", "c", 10, 232, "ok"),
+        ("/dev/infiniband/uverbs0", "c", 231, 192, "ok"),
+        ("/dev/sda", "b", 8, 0, "ok"),
+        ("/dev/nvidia0", "c", 1, 5, "ok"),
+    ] {
+        check(&entry(path, kind, major, minor), expected);
+    }
+}
+
+#[test]
+fn shapes() {
+    for (path, expected) in [
+        ("/dev/../tmp/x", PATH),
+        ("tmp/x", PATH),
+        ("/dev//x", PATH),
+        ("/dev/./x", PATH),
+        ("/dev/x/", PATH),
+        ("", PATH),
+        ("/dev/net/tun", "ok"),
+        ("/tmp/x", "ok"),
+    ] {
+        check(&entry(path, "c", 10, 200), expected);
+    }
+    for (fragment, expected) in [
+        (r#"{"type":"c","major":1,"minor":3}"#, PATH),
+        (r#"{"path":5,"type":"c","major":1,"minor":3}"#, PATH),
+        (r#"{"path":"/dev/x","major":1,"minor":3}"#, SHAPE),
+        (r#"{"path":"/dev/x","type":"C","major":1,"minor":3}"#, SHAPE),
+        (r#"{"path":"/dev/x","type":"cc","major":1,"minor":3}"#, SHAPE),
+        (r#"{"path":"/dev/x","type":"c","major":1.0,"minor":3}"#, SHAPE),
+        (r#"{"path":"/dev/x","type":"c","major":"1","minor":3}"#, SHAPE),
+        (r#"{"path":"/dev/x","type":"c","major":-1,"minor":3}"#, SHAPE),
+        (r#"{"path":"/dev/x","type":"c","major":4096,"minor":3}"#, SHAPE),
+        (r#"{"path":"/dev/x","type":"b","major":8,"minor":1048576}"#, SHAPE),
+        (r#"{"path":"/dev/x","type":"c","major":4294967491,"minor":0}"#, SHAPE),
+        (r#"{"path":"/dev/x","type":"c","major":1,"minor":3,"extra":1}"#, "UNSAFE_SPEC json-unknown"),
+        (r#"{"path":"/dev/x","type":"c","major":1,"minor":3,"fileMode":null,"uid":null}"#, "ok"),
+        (r#"{"path":"/dev/x","type":"p"}"#, "ok"),
+        ("5", PATH),
+    ] {
+        check(fragment, expected);
+    }
+    let not_a_list = Spec { devices: r#"{"0":1}"#.into(), ..Spec::default() };
+    assert_eq!(both(&not_a_list).0, "UNSAFE_SPEC spec-shape");
+}
+
+#[test]
+fn one_path_for_two_devices() {
+    let fuse = entry("/dev/fuse", "c", 10, 229);
+    let kvm = entry("/dev/fuse", "c", 10, 232);
+    let node = entry("/dev/fuse", "c", 195, 0);
+    check(&format!("{fuse},{kvm}"), PATH);
+    check(&format!("{fuse},{node}"), &format!("{GPU}, {PATH}"));
+    // `--device X --device X` is written down twice.
+    check(&format!("{fuse},{fuse}"), "ok");
+    let at = &judge(&Spec::device(&format!("{fuse},{kvm}")), &By::default()).refusals[0].at;
+    assert_eq!(at, "/linux/devices/1/path");
+}
+
+#[test]
+fn privileged_containers_lose_the_nodes() {
+    let list = [entry("/dev/fuse", "c", 10, 229), entry("/dev/nvidia0", "c", 195, 0), entry("/dev/sda", "b", 8, 0), entry("/dev/dri/card0", "c", 226, 0)];
+    let spec = Spec { devices: format!("[{}]", list.join(",")), ..Spec::privileged() };
+    let judgement = judge(&spec, &By::default());
+    assert_eq!(verdict(&judgement), "ok");
+    assert_eq!(judgement.changes.drop_devices, [1, 3]);
+    assert!(judgement.notes.iter().any(|note| note.rule == "device-gpu"));
+    // With CAP_SYS_ADMIN alone, or a list that allows everything alone, the nodes are the tenant's words.
+    let admin = Spec { devices: spec.devices.clone(), ..Spec::admin() };
+    assert_eq!(verdict(&judge(&admin, &By::default())), format!("{GPU}, {GPU}"));
+    let open = Spec { caps: Spec::default().caps, ..spec };
+    assert_eq!(verdict(&judge(&open, &By::default())), format!("{GPU}, {GPU}"));
+}
+
+#[test]
+fn hardened_keeps_nodes_below_dev() {
+    assert_eq!(verdict(&judge(&Spec::device(&entry("/tmp/x", "c", 10, 200)), &hardened())), PATH);
+    assert_eq!(verdict(&judge(&Spec::device(&entry("/dev/x", "c", 10, 200)), &hardened())), "ok");
+}
+
+#[test]
+fn the_drivers_are_asked_for_only_when_they_decide() {
+    for (major, times) in [(10, 0), (195, 0), (1, 0), (136, 0), (511, 1), (505, 1)] {
+        let fake = Fake::default();
+        judge_text(&Spec::device(&entry("/dev/x", "c", major, 0)).text(), &By::default(), &fake);
+        assert_eq!(fake.count("majors"), times, "{major}");
+    }
+}
+
+#[test]
+fn without_an_answer_nothing_is_guessed() {
+    let fake = Fake { majors: Err("cannot read /proc/devices: no such file".into()), ..Fake::default() };
+    for by in [By::default(), gpu()] {
+        let two = format!("{},{}", entry("/dev/x", "c", 505, 0), entry("/dev/y", "c", 505, 1));
+        let judgement = judge_text(&Spec::device(&two).text(), &by, &fake);
+        assert_eq!(verdict(&judgement), "INTERNAL numbers-unreadable");
+        assert!(judgement.refusals[0].message.contains("/proc/devices"));
+        // What does not need the answer is judged as ever.
+        assert_eq!(verdict(&judge_text(&Spec::device(&entry("/dev/x", "c", 10, 229)).text(), &by, &fake)), "ok");
+    }
+}
+
+#[test]
+fn a_dynamic_major_is_what_the_kernel_says_now() {
+    let spec = Spec::device(&entry("/dev/x", "c", 511, 0)).text();
+    let fake = Fake::default();
+    assert_eq!(verdict(&judge_text(&spec, &By::default(), &fake)), GPU);
+    let fake = Fake { majors: Ok(common::majors(&[("nvidia-uvm", 235)])), ..Fake::default() };
+    assert_eq!(verdict(&judge_text(&spec, &By::default(), &fake)), "ok");
+}

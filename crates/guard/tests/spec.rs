@@ -1,0 +1,261 @@
+//! Privileged containers, hooks, annotations, namespaces and the process, each row in both columns.
+
+mod common;
+
+use common::{By, Spec, both, gpu, hardened, judge, verdict};
+
+const UNSAFE_NOTE: &str = "UNSAFE_SPEC annotation-low-level";
+const FOREIGN: &str = "FOREIGN_GPU_INJECTION hook-foreign";
+
+#[track_caller]
+fn check(spec: &Spec, expected: &str) {
+    assert_eq!(both(spec), (expected.to_owned(), expected.to_owned()), "{}", spec.text());
+}
+
+fn notes(spec: &Spec) -> Vec<(&'static str, String)> {
+    judge(spec, &By::default()).notes.into_iter().map(|note| (note.rule, note.at)).collect()
+}
+
+#[test]
+fn privileged() {
+    let spec = Spec::privileged();
+    assert_eq!(both(&spec), ("ok".to_owned(), "UNSAFE_SPEC privileged".to_owned()));
+    assert!(notes(&spec).contains(&("privileged", "/linux/resources/devices/0".to_owned())));
+    assert_eq!(verdict(&judge(&spec, &hardened())), "UNSAFE_SPEC privileged");
+    let refusal = &judge(&spec, &gpu()).refusals[0];
+    assert_eq!((refusal.at.as_str(), refusal.value.as_str()), ("/linux/resources/devices/0", "a *:* rwm"));
+    // A device that the tenant names is refused in a privileged container as well.
+    let mount = Spec { mounts: Spec::bind("/dev/nvidia0").mounts, ..Spec::privileged() };
+    assert_eq!(both(&mount).0, "TENANT_GPU_MOUNT mount-gpu-node");
+    assert_eq!(both(&Spec { mounts: Spec::bind("/dev").mounts, ..Spec::privileged() }).0, "TENANT_GPU_MOUNT mount-dev-tree");
+}
+
+#[test]
+fn capabilities_by_any_spelling() {
+    for (caps, admin) in [
+        (r#""CAP_SYS_ADMIN""#, true),
+        (r#""cap_sys_admin""#, true),
+        (r#""SYS_ADMIN""#, true),
+        (r#""CAP_CHOWN","Cap_Sys_Admin""#, true),
+        (r#""CAP_SYS_ADMINX""#, false),
+        (r#""CAP_SYS_NICE""#, false),
+        ("", false),
+    ] {
+        let spec = Spec { caps: caps.into(), ..Spec::default() };
+        check(&spec, "ok");
+        assert_eq!(notes(&spec).iter().any(|note| note.0 == "cap"), admin, "{caps}");
+    }
+    let bounding = Spec::default().text().replace(r#""effective":["CAP_CHOWN","CAP_MKNOD"]"#, r#""effective":["CAP_SYS_ADMIN"]"#);
+    let judgement = common::judge_text(&bounding, &By::default(), &common::Fake::default());
+    assert!(judgement.notes.iter().any(|note| note.rule == "cap"));
+}
+
+#[test]
+fn hardened_capabilities() {
+    for name in ["SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF", "PERFMON", "SYS_BOOT"] {
+        let spec = Spec { caps: format!(r#""CAP_CHOWN","CAP_{name}""#), ..Spec::default() };
+        let judgement = judge(&spec, &hardened());
+        assert_eq!(verdict(&judgement), "UNSAFE_SPEC cap", "{name}");
+        assert_eq!(judgement.refusals[0].at, "/process/capabilities/bounding/1");
+    }
+    assert_eq!(verdict(&judge(&Spec::default(), &hardened())), "ok");
+}
+
+#[test]
+fn foreign_injectors() {
+    let hook = |stage: &str, path: &str, args: &str| Spec {
+        hooks: format!(r#"{{"{stage}":[{{"path":"{path}","args":[{args}]}}]}}"#),
+        ..Spec::default()
+    };
+    for stage in ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"] {
+        for path in [
+            "/usr/bin/nvidia-container-runtime-hook",
+            "/usr/bin/nvidia-container-toolkit",
+            "/tmp/nvidia-cdi-hook",
+            "nvidia-ctk",
+            "/x/nvidia-container-cli",
+        ] {
+            check(&hook(stage, path, ""), FOREIGN);
+        }
+        check(&hook(stage, "/usr/bin/containerd", r#""containerd","oci-hook","--","/opt/nvidia-container-cli","configure""#), FOREIGN);
+        for (path, args) in [
+            ("/proc/9583/exe", r#""libnetwork-setkey","-exec-root=/x","66e0""#),
+            ("/bin/true", r#""true","nvidia""#),
+            ("/usr/bin/nvidia-container-cli.txt", ""),
+        ] {
+            check(&hook(stage, path, args), "ok");
+            assert_eq!(notes(&hook(stage, path, args)), [("hook", format!("/hooks/{stage}"))]);
+        }
+    }
+    let judgement = judge(&hook("prestart", "/usr/bin/containerd", r#""--","/opt/nvidia-container-cli""#), &By::default());
+    assert_eq!(judgement.refusals[0].at, "/hooks/prestart/0");
+    assert_eq!(judgement.refusals[0].value, "/opt/nvidia-container-cli");
+}
+
+#[test]
+fn a_foreign_injector_comes_first() {
+    let node = r#"[{"path":"/dev/nvidia0","type":"c","major":195,"minor":0}]"#;
+    let rules = Spec::rules(r#"{"allow":true,"type":"c","major":195,"minor":0,"access":"rw"}"#).rules;
+    let injected = Spec { devices: node.into(), rules, ..Spec::default() };
+    let tenants = "TENANT_GPU_DEVICE device-gpu, TENANT_GPU_RULE cgroup-gpu-rule";
+    check(&injected, tenants);
+    let hooks = r#"{"createContainer":[{"path":"/usr/bin/nvidia-cdi-hook","args":["nvidia-cdi-hook","update-ldcache"]}]}"#;
+    check(&Spec { hooks: hooks.into(), ..injected.clone() }, &format!("{FOREIGN}, {tenants}"));
+    let void = Spec { env: r#"["NVIDIA_VISIBLE_DEVICES=void"]"#.into(), ..injected };
+    check(&void, &format!("FOREIGN_GPU_INJECTION cdi-foreign, {tenants}"));
+    assert_eq!(judge(&void, &By::default()).refusals[0].at, "/process/env/0");
+    check(&Spec { env: void.env, ..Spec::default() }, "ok");
+}
+
+#[test]
+fn all_problems_in_the_order_of_the_tenants_words() {
+    let spec = Spec {
+        mounts: Spec::bind("/dev/nvidia0").mounts,
+        devices: r#"[{"path":"/dev/x","type":"c","major":195,"minor":0}]"#.into(),
+        rules: Spec::rules(r#"{"allow":true,"type":"c","access":"rw"}"#).rules,
+        namespaces: "[]".into(),
+        annotations: r#"{"krun.x":"1"}"#.into(),
+        hooks: r#"{"prestart":[{"path":"/usr/bin/nvidia-ctk"}]}"#.into(),
+        ..Spec::default()
+    };
+    check(
+        &spec,
+        "FOREIGN_GPU_INJECTION hook-foreign, TENANT_GPU_MOUNT mount-gpu-node, TENANT_GPU_DEVICE device-gpu, TENANT_GPU_RULE cgroup-wildcard, UNSAFE_SPEC ns-hostmnt, UNSAFE_SPEC annotation-low-level",
+    );
+}
+
+#[test]
+fn annotations() {
+    for (key, expected) in [
+        ("org.systemd.property.DeviceAllow", UNSAFE_NOTE),
+        ("org.systemd.property.DevicePolicy", UNSAFE_NOTE),
+        ("org.systemd.property.ExecStartPre", UNSAFE_NOTE),
+        ("org.systemd.property.BindPaths", UNSAFE_NOTE),
+        ("org.systemd.property.BindReadOnlyPaths", UNSAFE_NOTE),
+        ("org.systemd.property.BPFProgram", UNSAFE_NOTE),
+        ("org.systemd.property.Slice", UNSAFE_NOTE),
+        ("org.systemd.property.RootDirectory", UNSAFE_NOTE),
+        ("run.oci.seccomp.plugins", UNSAFE_NOTE),
+        ("run.oci.seccomp.receiver", UNSAFE_NOTE),
+        ("run.oci.hooks.stdout", UNSAFE_NOTE),
+        ("run.oci.hooks.stderr", UNSAFE_NOTE),
+        ("run.oci.handler", UNSAFE_NOTE),
+        ("run.oci.delegate-cgroup", UNSAFE_NOTE),
+        ("run.oci.pidfd_receiver", UNSAFE_NOTE),
+        ("module.wasm.image/variant", UNSAFE_NOTE),
+        ("krun.vm", UNSAFE_NOTE),
+        ("org.criu.config", UNSAFE_NOTE),
+        // Podman's own, and look-alikes.
+        ("org.systemd.property.KillSignal", "ok"),
+        ("org.systemd.property.TimeoutStopUSec", "ok"),
+        ("org.systemd.property.CollectMode", "ok"),
+        ("run.oci.keep_original_groups", "ok"),
+        ("io.container.manager", "ok"),
+        ("io.podman.annotations.privileged", "ok"),
+        ("io.kubernetes.cri.container-type", "ok"),
+        ("org.opencontainers.image.stopSignal", "ok"),
+        ("cdi.k8s.io/foo", "ok"),
+        ("quilt.gpu/count", "ok"),
+        ("krunch.example.com/DeviceAllow", "ok"),
+        ("example.com/run.oci.handler", "ok"),
+    ] {
+        check(&Spec { annotations: format!(r#"{{"{key}":"v"}}"#), ..Spec::default() }, expected);
+    }
+    let spec = Spec { annotations: r#"{"module.wasm.image/variant":"compat"}"#.into(), ..Spec::default() };
+    let refusal = &judge(&spec, &By::default()).refusals[0];
+    assert_eq!((refusal.at.as_str(), refusal.value.as_str()), ("/annotations/module.wasm.image~1variant", "compat"));
+    let unknown = Spec { annotations: r#"{"org.systemd.property.MemoryMax":"1"}"#.into(), ..Spec::default() };
+    assert_eq!((verdict(&judge(&unknown, &By::default())).as_str(), verdict(&judge(&unknown, &hardened())).as_str()), ("ok", UNSAFE_NOTE));
+}
+
+#[test]
+fn namespaces() {
+    for (list, expected) in [
+        (r#"[{"type":"mount"}]"#, "ok"),
+        (r#"[{"type":"mount","path":""}]"#, "ok"),
+        (r#"[{"type":"mount","path":"/proc/1/ns/mnt"}]"#, "UNSAFE_SPEC ns-path"),
+        (r#"[{"type":"mount"},{"type":"mount","path":"/proc/1/ns/mnt"}]"#, "UNSAFE_SPEC ns-path"),
+        (r#"[{"type":"mount"},{"type":"cgroup","path":"/proc/1/ns/cgroup"}]"#, "UNSAFE_SPEC ns-path"),
+        (r#"[{"type":"pid"}]"#, "UNSAFE_SPEC ns-hostmnt"),
+        ("[]", "UNSAFE_SPEC ns-hostmnt"),
+        ("null", "UNSAFE_SPEC ns-hostmnt"),
+        (r#"[{"type":5},{"type":"mount"}]"#, "UNSAFE_SPEC spec-shape"),
+        (
+            r#"[{"type":"pid","path":"/proc/1/ns/pid"},{"type":"ipc","path":"/proc/1/ns/ipc"},{"type":"uts","path":"/proc/1/ns/uts"},{"type":"network","path":"/var/run/netns/cni-1"},{"type":"user","path":"/proc/1/ns/user"},{"type":"mount"}]"#,
+            "ok",
+        ),
+    ] {
+        check(&Spec { namespaces: list.into(), ..Spec::default() }, expected);
+    }
+    let host_pids = Spec { namespaces: r#"[{"type":"mount"}]"#.into(), ..Spec::default() };
+    assert_eq!(verdict(&judge(&host_pids, &hardened())), "UNSAFE_SPEC ns-hostpid");
+}
+
+#[test]
+fn cgroup_paths() {
+    for (path, expected) in [
+        ("/docker/66e0", "ok"),
+        ("machine.slice:libpod:66e0", "ok"),
+        ("/a..b/c", "ok"),
+        ("", "ok"),
+        ("/a/../b", "UNSAFE_SPEC cgroup-path"),
+        ("../b", "UNSAFE_SPEC cgroup-path"),
+        ("system.slice:..:x", "UNSAFE_SPEC cgroup-path"),
+        ("/", "UNSAFE_SPEC cgroup-path"),
+        ("//.", "UNSAFE_SPEC cgroup-path"),
+    ] {
+        check(&Spec { more_linux: format!(r#","cgroupsPath":"{path}""#), ..Spec::default() }, expected);
+    }
+    check(&Spec { more_linux: r#","cgroupsPath":null"#.into(), ..Spec::default() }, "ok");
+}
+
+#[test]
+fn hardened_linux() {
+    for (more, expected) in [
+        (r#","seccomp":{"listenerPath":"/run/agent.sock"}"#, "UNSAFE_SPEC seccomp-listener"),
+        (r#","rootfsPropagation":"rshared""#, "UNSAFE_SPEC rootfs-propagation"),
+        (r#","rootfsPropagation":"rslave""#, "ok"),
+        (r#","seccomp":{"defaultAction":"SCMP_ACT_ERRNO"}"#, "ok"),
+    ] {
+        let spec = Spec { more_linux: more.into(), ..Spec::default() };
+        assert_eq!(verdict(&judge(&spec, &hardened())), expected, "{more}");
+        check(&spec, "ok");
+    }
+}
+
+#[test]
+fn visible_devices() {
+    for (env, void) in [
+        (r#"["PATH=/bin"]"#, false),
+        (r#"["NVIDIA_VISIBLE_DEVICES=all"]"#, true),
+        (r#"["NVIDIA_VISIBLE_DEVICES="]"#, true),
+        (r#"["NVIDIA_VISIBLE_DEVICES=void"]"#, false),
+        (r#"["NVIDIA_VISIBLE_DEVICES=all","NVIDIA_VISIBLE_DEVICES=void"]"#, true),
+        (r#"["NVIDIA_VISIBLE_DEVICES=void","NVIDIA_VISIBLE_DEVICES=0"]"#, true),
+        (r#"["nvidia_visible_devices=all","XNVIDIA_VISIBLE_DEVICES=all","CUDA_VERSION=12.4","NVIDIA_DRIVER_CAPABILITIES=all"]"#, false),
+        ("null", false),
+    ] {
+        let spec = Spec { env: env.into(), ..Spec::default() };
+        check(&spec, "ok");
+        assert_eq!(judge(&spec, &By::default()).changes.void_visible_devices, void, "{env}");
+        assert!(!judge(&spec, &gpu()).changes.void_visible_devices);
+    }
+    check(&Spec { env: r#"["A=1",2]"#.into(), ..Spec::default() }, "UNSAFE_SPEC spec-shape");
+}
+
+/// CVE-2024-21626: a working folder behind a handle of the runtime's.
+#[test]
+fn working_folders() {
+    for (cwd, expected) in [
+        ("/proc/self/fd/7", "UNSAFE_SPEC process-cwd"),
+        ("/proc//self/./fd/7/../..", "ok"),
+        ("//proc/1/root/tmp", "UNSAFE_SPEC process-cwd"),
+        ("/proc/thread-self/cwd", "UNSAFE_SPEC process-cwd"),
+        ("/proc", "ok"),
+        ("/proc/sys/fs", "ok"),
+        ("/procedures/x/fd", "ok"),
+        ("/srv/proc/x/fd", "ok"),
+    ] {
+        check(&Spec { cwd: cwd.into(), ..Spec::default() }, expected);
+    }
+}

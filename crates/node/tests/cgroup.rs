@@ -1,0 +1,103 @@
+//! Device filters and emptiness of real control groups. Needs root, and takes what hierarchies this machine has.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use node::cgroup::{DeviceFilter, is_empty};
+use node::mountinfo;
+
+/// A folder of the same name in each hierarchy, with a process in it; all gone afterwards.
+struct Group {
+    name: String,
+    folders: Vec<PathBuf>,
+    child: Child,
+}
+
+impl Group {
+    fn new(name: &str) -> Option<Self> {
+        let name = format!("/quilt-gpu-test-{}-{name}", std::process::id());
+        let table = mountinfo::own().unwrap();
+        let hierarchies = table.mounts();
+        let hierarchies = hierarchies
+            .iter()
+            .filter(|m| m.fs == "cgroup2" || m.super_options.split(',').any(|o| matches!(o, "devices" | "freezer")));
+        let folders: Vec<PathBuf> = hierarchies
+            .map(|m| PathBuf::from(format!("{}{name}", m.point)))
+            .filter(|folder| fs::create_dir(folder).is_ok())
+            .collect();
+        if folders.is_empty() {
+            println!("skipped: no control groups can be made here");
+            return None;
+        }
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        Some(Self { name, folders, child })
+    }
+
+    fn enter(&self, folder: &PathBuf) {
+        fs::write(folder.join("cgroup.procs"), self.child.id().to_string()).unwrap();
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.end();
+        for folder in &self.folders {
+            let _ = fs::remove_dir(folder.join("below"));
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+#[test]
+fn a_group_is_empty_when_nothing_is_in_it_or_below() {
+    let Some(mut group) = Group::new("empty") else { return };
+    assert_eq!(is_empty(&group.name), Ok(true), "made, nothing in it");
+    for folder in &group.folders.clone() {
+        group.enter(folder);
+        assert_eq!(is_empty(&group.name), Ok(false), "{}", folder.display());
+        fs::create_dir(folder.join("below")).unwrap();
+        group.enter(&folder.join("below"));
+        assert_eq!(is_empty(&group.name), Ok(false), "below {}", folder.display());
+        assert_eq!(is_empty(&group.name[1..]), Ok(false), "without the slash");
+        let top = folder.parent().unwrap().to_owned();
+        group.enter(&top);
+        assert_eq!(is_empty(&group.name), Ok(true), "left {}", folder.display());
+    }
+    group.enter(&group.folders[0]);
+    group.end();
+    assert_eq!(is_empty(&group.name), Ok(true), "its process is gone");
+    assert_eq!(is_empty("/quilt-gpu-test-never-made/x"), Ok(true));
+    assert_eq!(is_empty("system.slice:quilt-gpu-test:never-made"), Ok(true));
+    for path in ["", "/", "/a/../b"] {
+        assert!(is_empty(path).unwrap_err().contains("cannot tell"), "{path}");
+    }
+}
+
+#[test]
+fn the_filter_of_a_process_is_read_from_the_kernel() {
+    let Some(group) = Group::new("filter") else { return };
+    let Some(folder) = group.folders.iter().find(|folder| folder.join("devices.list").exists()) else {
+        println!("skipped: no version 1 devices hierarchy");
+        return;
+    };
+    group.enter(folder);
+    assert_eq!(DeviceFilter::of(group.child.id()).unwrap().v1_list, Some(vec!["a *:* rwm".to_owned()]));
+    fs::write(folder.join("devices.deny"), "a").unwrap();
+    assert_eq!(DeviceFilter::of(group.child.id()).unwrap().v1_list, Some(vec![]));
+    for rule in ["c 195:7 rw", "c 1:3 rwm"] {
+        fs::write(folder.join("devices.allow"), rule).unwrap();
+    }
+    let list = DeviceFilter::of(group.child.id()).unwrap().v1_list.unwrap();
+    assert_eq!(list, ["c 195:7 rw", "c 1:3 rwm"]);
+}
+
+#[test]
+fn a_process_that_is_gone_has_no_filter_to_read() {
+    assert!(DeviceFilter::of(0).unwrap_err().to_string().contains("/proc/0/cgroup"));
+}

@@ -1,0 +1,104 @@
+//! The hook alone in a config.json under plain runc: nobody made a contract, so no container may reach a GPU.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use integration::{Bundle, PROBE_ALL, Ran, Result, Runc, Seen, Spec};
+use serde_json::{Value, json};
+
+use crate::{Bench, RUNC};
+
+/// Plain runc, and our hook at one stage of every bundle.
+struct Hooked<'a> {
+    bench: &'a Bench,
+    runc: Runc,
+    stage: &'a str,
+}
+
+impl<'a> Hooked<'a> {
+    fn new(bench: &'a Bench, stage: &'a str) -> Result<Self> {
+        Ok(Self { bench, runc: Runc::new(RUNC, bench.site.join(format!("plain-{stage}")))?, stage })
+    }
+
+    fn bundle(&self, id: &str, spec: Spec) -> Result<Bundle> {
+        let hook = json!({
+            "path": self.bench.site.quilt.hook().to_string_lossy(),
+            "args": ["quilt-gpu-hook", self.stage, "--config", self.bench.site.quilt.config().to_string_lossy()],
+            "env": ["QUILT_TEST=1"],
+        });
+        let stage = self.stage.to_owned();
+        let add = move |spec: &mut Value| spec["hooks"][stage] = json!([hook]);
+        self.bench.bundle(&format!("{}-{id}", self.stage), &spec.edit(add))
+    }
+
+    /// A foreground run that writes `ran` to a folder of the machine if it gets that far.
+    fn attempt(&self, id: &str, spec: Spec) -> Result<(Ran, bool)> {
+        let trace = self.bench.site.join(format!("trace-{}-{id}", self.stage));
+        fs::create_dir(&trace).map_err(|e| integration::Error::new(e.to_string()))?;
+        let spec = spec.args(["touch", "/trace/ran"]).bind(&trace, "/trace", &[]);
+        let answer = self.runc.run(id, &self.bundle(id, spec)?)?;
+        Ok((answer, trace.join("ran").exists()))
+    }
+}
+
+#[test]
+fn the_hook_alone_stops_every_road_to_a_gpu() -> Result<()> {
+    let Some(bench) = Bench::new("the_hook_alone_stops_every_road_to_a_gpu", 2)? else { return Ok(()) };
+    let node = bench.site.host.node("nvidia0");
+    for stage in ["prestart", "createRuntime"] {
+        let hooked = Hooked::new(&bench, stage)?;
+        for (id, spec, code) in [
+            ("bind", Spec::new().bind(&node, "/x", &[]), "TENANT_GPU_MOUNT"),
+            ("device", Spec::new().device("/dev/nvidia0", 'c', 195, 0), "TENANT_GPU_DEVICE"),
+            ("rule", Spec::new().allow('c', Some(195), Some(0), "rw"), "TENANT_GPU_RULE"),
+            ("wildcard", Spec::new().allow('c', None, None, "rwm"), "TENANT_GPU_RULE"),
+            ("all", Spec::new().rule(json!({"allow": true, "access": "rwm"})), "TENANT_GPU_RULE"),
+            ("strict", Spec::new().env("QUILT_GPU_COUNT", "1").env("QUILT_STRICT", "true"), "STRICT_GPU_CONFLICT"),
+            ("asking", Spec::new().env("QUILT_GPU_COUNT", "1"), "POLICY"),
+        ] {
+            let (answer, ran) = hooked.attempt(id, spec)?;
+            assert!(!answer.ok() && !ran, "{stage} {id}: {answer:?}");
+            assert!(answer.stderr.contains(code), "{stage} {id}: no {code} in {}", answer.stderr);
+            assert_eq!(hooked.runc.state(id)?, None, "{stage} {id}");
+        }
+    }
+    assert_eq!(bench.site.leases_on_disk()?, BTreeSet::new(), "a hook grants nothing");
+    Ok(())
+}
+
+#[test]
+fn the_hook_alone_lets_ordinary_containers_pass() -> Result<()> {
+    let Some(bench) = Bench::new("the_hook_alone_lets_ordinary_containers_pass", 2)? else { return Ok(()) };
+    let file = bench.site.join("note");
+    fs::write(&file, "").unwrap();
+    for stage in ["prestart", "createRuntime"] {
+        let hooked = Hooked::new(&bench, stage)?;
+        for (id, spec) in [
+            ("plain", Spec::new()),
+            ("volume", Spec::new().bind(&file, "/note", &["ro"])),
+            ("fuse", Spec::new().device("/dev/fuse", 'c', 10, 229).allow('c', Some(10), Some(229), "rwm")),
+            ("baked", Spec::new().env("NVIDIA_VISIBLE_DEVICES", "all")),
+        ] {
+            let bundle = hooked.bundle(id, spec.clone().args(PROBE_ALL))?;
+            let seen = Seen::of(&hooked.runc.run(id, &bundle)?.checked()?.stdout)?;
+            assert_eq!(seen.gpus()?, BTreeSet::new(), "{stage} {id}");
+            let (answer, ran) = hooked.attempt(&format!("{id}-again"), spec)?;
+            assert!(answer.ok() && ran, "{stage} {id}: {answer:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_filter_that_another_hook_opened_is_seen() -> Result<()> {
+    let Some(bench) = Bench::new("a_filter_that_another_hook_opened_is_seen", 2)? else { return Ok(()) };
+    let hooked = Hooked::new(&bench, "createRuntime")?;
+    let opener = crate::verify::filter_opener(&bench.site, "c 195:* rwm")?;
+    // Prestart hooks run before ours.
+    let open = move |spec: &mut Value| {
+        spec["hooks"]["prestart"] = json!([{"path": opener.to_string_lossy(), "args": ["open"], "env": ["A=b"]}]);
+    };
+    let (answer, ran) = hooked.attempt("opened", Spec::new().edit(open))?;
+    assert!(!answer.ok() && !ran, "{answer:?}");
+    Ok(())
+}

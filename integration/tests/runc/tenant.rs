@@ -1,0 +1,110 @@
+//! `exec` and `update` of containers that have a GPU.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use integration::{PROBE_ALL, Result, Seen, Spec, run};
+use serde_json::json;
+
+use crate::Bench;
+
+#[test]
+fn a_process_added_later_sees_the_contract() -> Result<()> {
+    let Some(bench) = Bench::new("a_process_added_later_sees_the_contract", 2)? else { return Ok(()) };
+    let asking = Spec::new().env("QUILT_GPU_IDS", "nvidia1").env("NVIDIA_VISIBLE_DEVICES", "all");
+    let first = bench.sleeper("exec", &asking)?;
+    let uuid = &*bench.site.host.by_minor(1).unwrap().uuid;
+    let has_contract = |seen: &Seen, what: &str| -> Result<()> {
+        assert_eq!(seen.gpus()?, BTreeSet::from([1]), "{what}");
+        for (key, value) in [("NVIDIA_VISIBLE_DEVICES", Some(uuid)), ("CUDA_VISIBLE_DEVICES", Some("0"))] {
+            assert_eq!(seen.env(key), value, "{what}: {key}");
+        }
+        assert!(seen.env("NVIDIA_DRIVER_CAPABILITIES").is_some(), "{what}");
+        assert!(seen.library("libcuda.so.1").is_ok(), "{what}");
+        Ok(())
+    };
+    has_contract(&first, "by words")?;
+
+    // Engines give the process as a file, with the variables that the image and the user set.
+    let file = bench.site.join("process.json");
+    let process = json!({
+        "user": {"uid": 0, "gid": 0}, "args": PROBE_ALL, "cwd": "/",
+        "env": ["PATH=/usr/bin:/bin", "NVIDIA_VISIBLE_DEVICES=all", "MINE=kept"],
+        "capabilities": Spec::new().json()["process"]["capabilities"],
+    });
+    fs::write(&file, process.to_string()).unwrap();
+    let named = file.to_string_lossy().into_owned();
+    for (what, call) in [
+        ("--process F", vec!["exec", "--process", &named, "exec"]),
+        ("-p F", vec!["exec", "-p", &named, "exec"]),
+        ("--process=F", vec!["exec", &format!("--process={named}"), "exec"]),
+    ] {
+        let seen = Seen::of(&bench.runc.call("exec", &call)?.checked()?.stdout)?;
+        has_contract(&seen, what)?;
+        assert_eq!(seen.env("MINE"), Some("kept"), "{what}");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), process.to_string(), "the engine's file is the engine's");
+
+    let failing = bench.runc.exec("exec", &["sh", "-c", "exit 5"])?;
+    assert_eq!(failing.status.code(), Some(5));
+    let own = ["exec", "--env", "CUDA_VISIBLE_DEVICES=7", "exec", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"];
+    bench.runc.call("exec", &own)?.checked()?;
+    Ok(())
+}
+
+#[test]
+fn exec_in_a_container_without_gpus_is_untouched() -> Result<()> {
+    let Some(bench) = Bench::new("exec_in_a_container_without_gpus_is_untouched", 1)? else { return Ok(()) };
+    assert_eq!(bench.sleeper("plain", &Spec::new())?.gpus()?, BTreeSet::new());
+    let file = bench.site.join("process.json");
+    let process = json!({"user": {"uid": 0, "gid": 0}, "args": ["env"], "cwd": "/", "env": ["PATH=/bin", "A=b"]});
+    fs::write(&file, process.to_string()).unwrap();
+    let call = ["exec", "--process", &*file.to_string_lossy(), "plain"];
+    let said = bench.runc.call("plain", &call)?.checked()?.stdout;
+    let mut lines: Vec<&str> = said.lines().filter(|line| !line.starts_with("HOME=")).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["A=b", "PATH=/bin"]);
+    Ok(())
+}
+
+#[test]
+fn an_update_changes_limits_and_never_devices() -> Result<()> {
+    let Some(bench) = Bench::new("an_update_changes_limits_and_never_devices", 2)? else { return Ok(()) };
+    let cgroup = format!("/quilt-gpu-test-{}/update", std::process::id());
+    let asking = Spec::new().env("QUILT_GPU_IDS", "nvidia0").cgroup(&cgroup);
+    let gpus = bench.sleeper("update", &asking)?.gpus()?;
+    let limit = || {
+        let file = PathBuf::from(format!("/sys/fs/cgroup/memory{cgroup}/memory.limit_in_bytes"));
+        fs::read_to_string(file).map(|text| text.trim().parse::<u64>().unwrap_or_default()).unwrap()
+    };
+    let file = bench.site.join("resources.json");
+    let named = file.to_string_lossy().into_owned();
+    // The limit of a runc without its own list of devices in the payload, by file and by standard input.
+    for (call, bytes) in
+        [(["update", "--resources", &named, "update"], 64 << 20), (["update", "-r", "-", "update"], 96 << 20)]
+    {
+        fs::write(&file, json!({"memory": {"limit": bytes}}).to_string()).unwrap();
+        let stdin = File::open(&file).unwrap();
+        run(bench.runc.command("update").args(call), Some(stdin), Duration::from_secs(10))?.checked()?;
+        assert_eq!(limit(), bytes);
+    }
+    bench.runc.call("update", &["update", "--memory", "134217728", "update"])?.checked()?;
+    assert_eq!(limit(), 128 << 20);
+
+    for devices in [json!([{"allow": true, "access": "rwm"}]), json!([{"allow": true, "type": "c", "major": 195}])] {
+        let payload = json!({"memory": {"limit": 32 << 20}, "devices": devices});
+        fs::write(&file, payload.to_string()).unwrap();
+        let answer = bench.runc.call("update", &["update", "--resources", &named, "update"])?;
+        assert!(!answer.ok() && answer.stderr.contains("TENANT_GPU_RULE"), "{answer:?}");
+        assert!(answer.stderr.contains("/devices"), "{answer:?}");
+        assert_eq!(limit(), 128 << 20, "a refused update changes nothing");
+    }
+    assert_eq!(bench.look("update")?.gpus()?, gpus);
+    bench.runc.delete("update", true)?.checked()?;
+    for controller in fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
+        let _ = fs::remove_dir(controller.path().join(format!("quilt-gpu-test-{}", std::process::id())));
+    }
+    Ok(())
+}
