@@ -31,8 +31,8 @@ const VERBS: [&str; 17] = [
 ];
 
 /// runc's and crun's global flags, which stand before the verb.
-const FLAGS: [&str; 7] =
-    ["--root", "--log", "--log-format", "--log-level", "--cgroup-manager", "--rootless", "--systemd-cgroup"];
+const FLAGS: [&str; 8] =
+    ["--debug", "--root", "--log", "--log-format", "--log-level", "--cgroup-manager", "--rootless", "--systemd-cgroup"];
 
 /// Whether a command line begins as an engine's call of a runtime does.
 #[must_use]

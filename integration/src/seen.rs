@@ -43,9 +43,9 @@ impl Seen {
         let numbers = self.numbers();
         let made = numbers.values().filter(|(made, _)| made == "ok").count();
         if made != NUMBERS {
-            return Err(Error::new(format!("{made} of {NUMBERS} nodes could be made: {numbers:?}")));
+            return Err(Error::new(format!("{made} of {NUMBERS} nodes could be made")));
         }
-        let open: BTreeSet<&str> = numbers.iter().filter(|(_, (_, open))| open != "EPERM").map(|(n, _)| &**n).collect();
+        let open = self.open_numbers();
         let gpus = self.gpus_by_node()?;
         let expected: BTreeSet<String> = if gpus.is_empty() {
             BTreeSet::new()
@@ -53,7 +53,7 @@ impl Seen {
             let control = CONTROL.iter().map(|(_, number)| (*number).to_owned());
             gpus.iter().map(|minor| format!("195:{minor}")).chain(control).collect()
         };
-        if open != expected.iter().map(String::as_str).collect() {
+        if open != expected {
             let first: Vec<_> = open.iter().take(8).collect();
             let many = open.len();
             return Err(Error::new(format!("with own nodes {many} numbers open, {first:?}…, not {expected:?}")));
@@ -61,7 +61,13 @@ impl Seen {
         Ok(gpus)
     }
 
-    /// The same by the nodes alone, for containers that cannot make their own.
+    /// The numbers that open by the prober's own nodes. One whose node cannot be made does not.
+    pub fn open_numbers(&self) -> BTreeSet<String> {
+        let numbers = self.numbers().into_iter();
+        numbers.filter(|(_, (made, open))| made == "ok" && open != "EPERM").map(|(number, _)| number).collect()
+    }
+
+    /// What [`Seen::gpus`] says, by the nodes in /dev alone: for containers that cannot make their own.
     ///
     /// # Errors
     /// A node that should not be there, is missing, or does not open.

@@ -39,7 +39,7 @@ pub fn read_inventory(setup: &Setup) -> Result<Inventory, Refusal> {
     let path = setup.state_dir().join(INVENTORY);
     let not_ready = |message: String| Refusal::new(Code::DriverNotReady, "inventory", message, "run `quilt-gpu inventory refresh` on the node and read what it finds");
     let trusted = node::read_trusted(&path, MAX_INVENTORY).map_err(|e| not_ready(format!("the node's inventory cannot be used: {e}")))?;
-    let inventory: Inventory = serde_json::from_slice(&trusted.bytes).map_err(|e| not_ready(format!("the node's inventory cannot be read: {e}")))?;
+    let inventory: Inventory = contract::read::document(&trusted.bytes).map_err(|e| not_ready(format!("the node's inventory cannot be read: {e}")))?;
     if inventory.schema != SCHEMA {
         return Err(not_ready(format!("the node's inventory has layout {}, this runtime reads {SCHEMA}", inventory.schema)));
     }

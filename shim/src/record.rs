@@ -1,5 +1,6 @@
 //! Step 9: what the audit log learns. Only our own words and edits: a container's environment can hold secrets.
 
+use contract::json::{parse_data, to_value};
 use contract::key::sha256;
 use contract::request::Asked;
 use contract::{Contract, Note, Refusal};
@@ -45,8 +46,7 @@ pub(crate) fn created(entry: &Created<'_>) -> Result<(), AuditError> {
         fields.insert("gpus".into(), contract.gpus.iter().map(|gpu| json!({"name": gpu.name(), "pci": gpu.pci, "uuid": gpu.uuid})).collect());
     }
     if !entry.patch.is_empty() {
-        // Our own operations are valid JSON by construction; what cannot be read is kept as text.
-        let operation = |op: &cdi::Op| serde_json::from_str(&op.to_string()).unwrap_or_else(|_| Value::from(op.to_string()));
+        let operation = |op: &cdi::Op| json_value(op.to_string());
         fields.insert("edits".into(), entry.patch.iter().map(operation).collect());
     }
     if !entry.notes.is_empty() {
@@ -103,6 +103,11 @@ fn about(container: &Container<'_>) -> Map<String, Value> {
         fields.insert(name.to_owned(), value.into());
     }
     fields
+}
+
+/// JSON text as a value; what cannot be read is kept as text.
+fn json_value(text: String) -> Value {
+    parse_data(text.as_bytes()).map(|node| to_value(&node)).unwrap_or_else(|_| Value::from(text.clone()))
 }
 
 fn append(setup: &Setup, kind: Kind, fields: Map<String, Value>) -> Result<(), AuditError> {

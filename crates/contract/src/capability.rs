@@ -1,11 +1,14 @@
 //! Driver capabilities: which parts of the driver a container gets.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use crate::json::Node;
+use crate::read::{FromJson, ReadError};
 use crate::refusal::{Code, Refusal};
+use crate::word;
 
 /// One part of the driver, by the names that the field uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Capability {
     /// CUDA and OpenCL.
@@ -50,10 +53,26 @@ impl Capability {
     }
 }
 
+word!(Capability {
+    Compute = "compute",
+    Utility = "utility",
+    Graphics = "graphics",
+    Video = "video",
+    Display = "display",
+    Dri = "dri",
+    Compat32 = "compat32",
+});
+
 /// A set of capabilities, kept sorted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Capabilities(Vec<Capability>);
+
+impl FromJson for Capabilities {
+    fn from_json(node: &Node<'_>) -> Result<Self, ReadError> {
+        Vec::from_json(node).map(Self)
+    }
+}
 
 impl Default for Capabilities {
     /// `compute,utility`, as CUDA images expect.

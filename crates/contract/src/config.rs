@@ -1,8 +1,14 @@
 //! The operator's configuration, `/etc/quilt-gpu/config.toml`, as types with defaults.
 
-use serde::Deserialize;
+use std::borrow::Cow;
+
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
 
 use crate::capability::Capabilities;
+use crate::json::{Member, Node, Value};
+use crate::read::{FromJson, ReadError};
+use crate::{settings, word};
 
 /// Where the configuration lies unless the engine's environment says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/quilt-gpu/config.toml";
@@ -12,8 +18,7 @@ pub const PATH_VARIABLE: &str = "QUILT_GPU_CONFIG";
 pub const LOW_LEVEL_LINK: &str = "low-level-runtime";
 
 /// The whole file. Every key has a default; an unknown key is an error.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Config {
     /// Where our own files lie.
     pub paths: Paths,
@@ -28,8 +33,7 @@ pub struct Config {
 }
 
 /// `[paths]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paths {
     /// Inventory, leases and contracts; best on a tmpfs.
     pub state_dir: String,
@@ -48,8 +52,7 @@ impl Default for Paths {
 }
 
 /// `[host]`: the whole node under another root, for driver containers and tests.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     /// Where `/proc`, `/sys` of the node are.
     pub root: String,
@@ -90,8 +93,7 @@ fn under(root: &str, path: &str) -> String {
 }
 
 /// How strict the guard is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Profile {
     /// Refuses roads to GPUs, leaves everything else alone.
     #[default]
@@ -101,8 +103,7 @@ pub enum Profile {
 }
 
 /// Whether the created container is checked against its contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verify {
     /// Before anything of the tenant's runs.
     #[default]
@@ -112,8 +113,7 @@ pub enum Verify {
 }
 
 /// What `CUDA_VISIBLE_DEVICES` is set to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CudaVisibleDevices {
     /// `0..n-1`: only granted GPUs are visible anyway.
     #[default]
@@ -125,8 +125,7 @@ pub enum CudaVisibleDevices {
 }
 
 /// `[policy]`
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     /// `standard` or `hardened`.
     pub profile: Profile,
@@ -143,21 +142,18 @@ pub struct Policy {
 }
 
 /// A comma list of capabilities in the file.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CapabilityList(pub Capabilities);
 
-impl TryFrom<String> for CapabilityList {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Capabilities::parse(&text).map(Self).map_err(|refusal| refusal.to_string())
+impl FromJson for CapabilityList {
+    fn from_json(node: &Node<'_>) -> Result<Self, ReadError> {
+        let list = node.as_str().ok_or_else(|| ReadError::new("it must be a comma list in quotes"))?;
+        Capabilities::parse(list).map(Self).map_err(|refusal| ReadError::new(refusal.to_string()))
     }
 }
 
 /// How `NVIDIA_VISIBLE_DEVICES` is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NvidiaVisibleDevices {
     /// Never a request.
     #[default]
@@ -165,8 +161,7 @@ pub enum NvidiaVisibleDevices {
 }
 
 /// `[request]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestPolicy {
     /// Whether `QUILT_GPU_…` in the environment is a request (outside CRI; it cannot be told from an image's).
     pub environment: bool,
@@ -185,8 +180,7 @@ impl Default for RequestPolicy {
 }
 
 /// `[runtime]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runtime {
     /// Candidates in order; a name without `/` is looked up in the standard folders. We ourselves never count.
     pub low_level: Vec<String>,
@@ -198,15 +192,49 @@ impl Default for Runtime {
     }
 }
 
+settings!(Config { paths, host, policy, request, runtime });
+settings!(Paths { state_dir, log_dir, helper, hook });
+settings!(Host { root, driver_root, dev_root });
+settings!(Policy { profile, verify, capabilities, cuda_visible_devices, allow_restore, allow_dev_mounts });
+settings!(RequestPolicy { environment, max_per_container, nvidia_visible_devices, reservation_seconds });
+settings!(Runtime { low_level });
+word!(Profile { Standard = "standard", Hardened = "hardened" });
+word!(Verify { Always = "always", Off = "off" });
+word!(CudaVisibleDevices { Index = "index", Uuid = "uuid", Unset = "unset" });
+word!(NvidiaVisibleDevices { Ignore = "ignore" });
+
 impl Config {
     /// Reads the file's bytes.
     ///
     /// # Errors
-    /// What is wrong, with line and column.
+    /// What is wrong: with line and column for TOML, by the key's path for its meaning.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
-        toml::from_str(text).map_err(|e| e.to_string().trim_end().replace('\n', " "))
+        let table = DeTable::parse(text).map_err(|e| e.to_string().trim_end().replace('\n', " "))?;
+        let node = table_node(table.get_ref()).map_err(|e| e.to_string())?;
+        Self::from_json(&node).map_err(|e| e.to_string())
     }
+}
+
+/// A TOML table as the reader of documents takes it.
+fn table_node<'t>(table: &'t DeTable<'_>) -> Result<Node<'t>, ReadError> {
+    let member = |(key, value): (&'t Spanned<DeString<'_>>, &'t Spanned<DeValue<'_>>)| {
+        let key = Cow::Borrowed(key.get_ref().as_ref());
+        Ok(Member { key, start: value.span().start, value: value_node(value)? })
+    };
+    Ok(Node { span: 0..0, value: Value::Object(table.iter().map(member).collect::<Result<_, _>>()?) })
+}
+
+fn value_node<'t>(value: &'t Spanned<DeValue<'_>>) -> Result<Node<'t>, ReadError> {
+    let made = match value.get_ref() {
+        DeValue::String(text) => Value::String(Cow::Borrowed(text)),
+        DeValue::Integer(number) if number.radix() == 10 => Value::Number(number.as_str()),
+        DeValue::Boolean(value) => Value::Bool(*value),
+        DeValue::Array(items) => Value::Array(items.iter().map(value_node).collect::<Result<_, _>>()?),
+        DeValue::Table(table) => return table_node(table),
+        other => return Err(ReadError::new(format!("no key takes a {}", other.type_str()))),
+    };
+    Ok(Node { span: value.span(), value: made })
 }
 
 #[cfg(test)]

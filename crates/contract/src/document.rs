@@ -1,23 +1,22 @@
 //! The contract: everything that one container gets, and nothing else.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::inventory::{Binary, DeviceNode, Facts, Gpu, Library};
+use crate::record;
 use crate::request::Request;
 
 /// Version of the contract's layout; another version is not read.
 pub const SCHEMA: u32 = 1;
 
 /// What one container gets, complete, with the facts it rests on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Contract {
     /// [`SCHEMA`].
     pub schema: u32,
     /// Its name: a 128-bit random number in hexadecimal.
     pub id: String,
     /// The container it is for, as [`crate::key::Key`]; absent in a reservation that no container took yet.
-    #[serde(default)]
     pub key: Option<String>,
     /// The request it answers.
     pub request: Request,
@@ -38,18 +37,18 @@ pub struct Contract {
 }
 
 /// A granted GPU by all its names.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Granted {
     /// PCI address, the key.
     pub pci: String,
     /// `GPU-…`, when known.
-    #[serde(default)]
     pub uuid: Option<String>,
     /// Device minor, when there is one.
-    #[serde(default)]
     pub minor: Option<u32>,
 }
+
+record!(Contract { schema, id, key, request, gpus, nodes, libraries, binaries, env, facts, created });
+record!(Granted { pci, uuid, minor });
 
 impl Granted {
     /// A GPU of the inventory, granted.

@@ -3,16 +3,16 @@
 //! The helper makes it, stores it as JSON, and everything else reads it. A GPU is keyed by its PCI address: a UUID may be
 //! unknown and an NVIDIA minor exists only while the NVIDIA driver holds the device.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::capability::Capability;
+use crate::{record, word};
 
 /// Version of the inventory's layout; another version is not read.
 pub const SCHEMA: u32 = 1;
 
 /// A node's inventory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Inventory {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -27,70 +27,61 @@ pub struct Inventory {
     /// Driver programs.
     pub binaries: Vec<Binary>,
     /// What is wrong or worth knowing about this node.
-    #[serde(default)]
     pub findings: Vec<Finding>,
 }
 
 /// Facts that change when the node changes; a contract rests on them.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Facts {
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: String,
     /// Version of the loaded NVIDIA kernel module, from `/proc/driver/nvidia/version`; absent without a driver.
-    #[serde(default)]
     pub driver_version: Option<String>,
     /// Character majors that belong to GPUs, by name, from `/proc/devices`, sorted by name then number.
-    #[serde(default)]
     pub majors: Vec<(String, u32)>,
     /// PCI addresses that the driver holds (`/proc/driver/nvidia/gpus`), sorted.
-    #[serde(default)]
     pub driver_gpus: Vec<String>,
 }
 
 /// One GPU.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Gpu {
-    /// Who made it; `nvidia` unless said otherwise.
-    #[serde(default = "nvidia")]
+    /// Who made it: `nvidia`.
     pub vendor: String,
     /// PCI address as sysfs writes it, lower case: `0000:41:00.0`. The key of this GPU everywhere.
     pub pci: String,
     /// Position among the usable GPUs by PCI address, from 0: what CUDA's PCI order and `nvidia-smi` call the index.
-    #[serde(default)]
     pub index: Option<u32>,
     /// `GPU-…`, when the driver tells it.
-    #[serde(default)]
     pub uuid: Option<String>,
     /// The driver's device minor: the N of `/dev/nvidiaN`. Not the index.
-    #[serde(default)]
     pub minor: Option<u32>,
     /// Product name, when the driver tells it.
-    #[serde(default)]
     pub model: Option<String>,
     /// PCI device id, as in `0x20b0`.
     pub device_id: String,
     /// The kernel driver that holds it: `nvidia`, `vfio-pci` …
-    #[serde(default)]
     pub driver: Option<String>,
     /// NUMA node, when the machine has more than one.
-    #[serde(default)]
     pub numa: Option<i32>,
     /// Its own device nodes: `/dev/nvidiaN`, and DRM nodes with their role.
-    #[serde(default)]
     pub nodes: Vec<DeviceNode>,
     /// Why it cannot be granted now; absent when it can.
-    #[serde(default)]
     pub unavailable: Option<String>,
 }
 
-fn nvidia() -> String {
-    "nvidia".to_owned()
-}
+record!(Inventory { schema, facts, gpus, control, libraries, binaries, findings });
+record!(Facts { boot_id, driver_version, majors, driver_gpus });
+record!(Gpu { vendor, pci, index, uuid, minor, model, device_id, driver, numa, nodes, unavailable });
+record!(DeviceNode { path, host_path, major, minor, mode, uid, gid, role });
+record!(FileId { dev, ino, size, ctime, ctime_nsec });
+record!(Library { host_path, soname, bits, capabilities, id, found_by });
+record!(Binary { host_path, name, capabilities, id });
+record!(Finding { code, stops, message });
+word!(Role { Compute = "compute", Render = "render", Display = "display", Control = "control", Caps = "caps" });
 
 /// What a device node is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// The GPU itself.
@@ -106,8 +97,7 @@ pub enum Role {
 }
 
 /// A character device node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeviceNode {
     /// Where a container sees it: `/dev/nvidia0`.
     pub path: String,
@@ -128,8 +118,7 @@ pub struct DeviceNode {
 }
 
 /// What a file was when it was looked at; a change of any part means another file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct FileId {
     /// Device it lies on (`st_dev`).
     pub dev: u64,
@@ -144,8 +133,7 @@ pub struct FileId {
 }
 
 /// One driver library.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Library {
     /// The file on the host, links resolved inside the driver root.
     pub host_path: String,
@@ -162,8 +150,7 @@ pub struct Library {
 }
 
 /// One driver program.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Binary {
     /// The file on the host, links resolved inside the driver root.
     pub host_path: String,
@@ -176,8 +163,7 @@ pub struct Binary {
 }
 
 /// Something an operator should know about this node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Short stable name, as in `uvm-missing`.
     pub code: String,

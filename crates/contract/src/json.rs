@@ -448,6 +448,25 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The same value for a writer that takes `serde_json`'s.
+#[must_use]
+pub fn to_value(node: &Node<'_>) -> serde_json::Value {
+    match &node.value {
+        Value::Null => serde_json::Value::Null,
+        Value::Bool(value) => (*value).into(),
+        Value::Number(text) => match (text.parse::<u64>(), text.parse::<i64>()) {
+            (Ok(number), _) => number.into(),
+            (_, Ok(number)) => number.into(),
+            _ => text.parse::<f64>().map_or(serde_json::Value::Null, Into::into),
+        },
+        Value::String(text) => text.as_ref().into(),
+        Value::Array(items) => items.iter().map(to_value).collect(),
+        Value::Object(members) => {
+            serde_json::Value::Object(members.iter().map(|m| (m.key.to_string(), to_value(&m.value))).collect())
+        }
+    }
+}
+
 /// A key as one token of a JSON pointer (RFC 6901).
 #[must_use]
 pub fn pointer_token(key: &str) -> Cow<'_, str> {

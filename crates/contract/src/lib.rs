@@ -9,6 +9,7 @@ pub mod inventory;
 pub mod json;
 pub mod key;
 mod names;
+pub mod read;
 pub mod refusal;
 pub mod request;
 pub mod rule;

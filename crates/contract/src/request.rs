@@ -3,13 +3,14 @@
 //! The values are strings from annotations or environment; the JSON of a control plane has types. Both become one
 //! [`Request`], checked for shape here and against the node by the ledger.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::capability::Capabilities;
 use crate::refusal::{Code, Refusal};
+use crate::{record, word};
 
 /// Where a request was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// `quilt.gpu/…` in the spec's annotations.
@@ -23,25 +24,24 @@ pub enum Source {
 }
 
 /// What one container asks for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Request {
     /// Where it was read.
     pub source: Source,
     /// How many GPUs; at least one.
     pub count: u32,
     /// Which GPUs, as they were named; empty when only the count was given, else `count` of them.
-    #[serde(default)]
     pub ids: Vec<String>,
     /// Product match, in lower case (`a100`).
-    #[serde(default)]
     pub kind: Option<String>,
     /// MIG profile (`1g.10gb`).
-    #[serde(default)]
     pub profile: Option<String>,
     /// Driver capabilities asked for.
     pub capabilities: Capabilities,
 }
+
+record!(Request { source, count, ids, kind, profile, capabilities });
+word!(Source { Annotation = "annotation", Environment = "environment", Json = "json", CommandLine = "command-line" });
 
 /// What a spec or document said about GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,36 +11,69 @@ use crate::setting::Setting;
 /// may open, what is run or mounted, which other units come with it, and which cgroup it is in.
 const UNIT: &str = "org.systemd.property.";
 const UNIT_UNSAFE: &[&str] = &[
-    "BPF", "Bind", "Delegate", "Device", "Exec", "Extension", "IPEgressFilter", "IPIngressFilter", "JoinsNamespace",
-    "Load", "Mount", "OnFailure", "OnSuccess", "PartOf", "PrivateDevices", "Requires", "Requisite", "Root", "SetCredential",
-    "Slice", "Standard", "Temporary", "Upholds", "Wants",
+    "BPF",
+    "Bind",
+    "Delegate",
+    "Device",
+    "Exec",
+    "Extension",
+    "IPEgressFilter",
+    "IPIngressFilter",
+    "JoinsNamespace",
+    "Load",
+    "Mount",
+    "OnFailure",
+    "OnSuccess",
+    "PartOf",
+    "PrivateDevices",
+    "Requires",
+    "Requisite",
+    "Root",
+    "SetCredential",
+    "Slice",
+    "Standard",
+    "Temporary",
+    "Upholds",
+    "Wants",
 ];
 /// What Podman sets, and the harmless like of it: policy `hardened` knows no others.
-const UNIT_PLAIN: &[&str] = &["CollectMode", "FinalKillSignal", "KillMode", "KillSignal", "SendSIGHUP", "SendSIGKILL", "TimeoutStop"];
+const UNIT_PLAIN: &[&str] =
+    &["CollectMode", "FinalKillSignal", "KillMode", "KillSignal", "SendSIGHUP", "SendSIGKILL", "TimeoutStop"];
 /// crun's: a library that it loads, files that it opens for writing, sockets that it hands handles to, other handlers,
 /// cgroups given away; and CRIU's configuration file.
-const UNSAFE: &[&str] = &["run.oci.seccomp.plugins", "run.oci.seccomp.receiver", "run.oci.pidfd_receiver", "run.oci.handler", "run.oci.delegate-cgroup", "org.criu.config"];
+const UNSAFE: &[&str] = &[
+    "run.oci.seccomp.plugins",
+    "run.oci.seccomp.receiver",
+    "run.oci.pidfd_receiver",
+    "run.oci.handler",
+    "run.oci.delegate-cgroup",
+    "org.criu.config",
+];
 const UNSAFE_BELOW: &[&str] = &["run.oci.hooks.", "module.wasm.", "krun."];
 
-/// Judges the keys; values are the tenant's.
+/// Judges them, all but one by the key alone.
 pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
     let Some(annotations) = setting.case.spec.get("annotations") else {
         return;
     };
     for member in annotations.members() {
-        if is_unsafe(&member.key, setting.hardened()) {
-            let message = "the low-level runtime acts on this annotation, and it can undo what keeps a container from GPUs";
+        let value = member.value.as_str().unwrap_or_default();
+        if is_unsafe(&member.key, value, setting.hardened()) {
+            let message =
+                "the low-level runtime acts on this annotation, and it can undo what keeps a container from GPUs";
             let refusal = Refusal::new(Code::UnsafeSpec, "annotation-low-level", message, "leave the annotation out");
-            out.refuse(refusal.at(format!("/annotations/{}", pointer_token(&member.key)), member.value.as_str().unwrap_or_default()));
+            out.refuse(refusal.at(format!("/annotations/{}", pointer_token(&member.key)), value));
         }
     }
 }
 
-fn is_unsafe(key: &str, hardened: bool) -> bool {
+fn is_unsafe(key: &str, value: &str, hardened: bool) -> bool {
     let begins = |text: &str, list: &[&str]| list.iter().any(|start| text.starts_with(start));
     match key.strip_prefix(UNIT) {
         Some(property) if hardened => !begins(property, UNIT_PLAIN),
         Some(property) => begins(property, UNIT_UNSAFE),
+        // A name for a cgroup below the container's own, unless it climbs.
+        None if key == "run.oci.systemd.subgroup" => value.split('/').any(|part| part == ".."),
         None => UNSAFE.contains(&key) || begins(key, UNSAFE_BELOW),
     }
 }

@@ -53,7 +53,8 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Outcome {
             && path == again
             && first != second
         {
-            let message = "two entries make different devices at the same path, and runtimes differ in which one is there";
+            let message =
+                "two entries make different devices at the same path, and runtimes differ in which one is there";
             let refusal = Refusal::new(Code::UnsafeSpec, "device-path", message, "give each device a path of its own");
             out.refuse(refusal.at(format!("{AT}/{index}/path"), *path));
         }

@@ -67,7 +67,7 @@ pub struct Case<'a> {
     pub low_level: LowLevel,
     /// The operator's policy.
     pub policy: &'a Policy,
-    /// Folders that no tenant may see: our state, log and configuration. Absolute.
+    /// Folders that no tenant may see: our state, log and configuration. Absolute, links resolved.
     pub own_paths: &'a [String],
     /// The folder with the node's device nodes, absolute; usually `/dev`.
     pub dev_root: &'a str,

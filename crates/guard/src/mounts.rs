@@ -14,7 +14,8 @@ use crate::setting::Setting;
 use crate::system::{Dir, Object};
 
 /// File systems that hold no device nodes of the host's and reach no other machine: policy `hardened` knows no others.
-const PLAIN_TYPES: &[&str] = &["cgroup", "cgroup2", "devpts", "mqueue", "none", "overlay", "proc", "ramfs", "sysfs", "tmpfs"];
+const PLAIN_TYPES: &[&str] =
+    &["cgroup", "cgroup2", "devpts", "mqueue", "none", "overlay", "proc", "ramfs", "sysfs", "tmpfs"];
 
 /// A refusal that does not say yet where, or what is worth noting.
 type Verdict = Result<Option<(&'static str, String)>, Refusal>;
@@ -70,7 +71,8 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, out: &mut Findings
         }
         _ if setting.hardened() && !kind.is_empty() && !PLAIN_TYPES.contains(&kind) => {
             let message = "a file system of this type can hold device nodes";
-            let refusal = Refusal::new(Code::UnsafeSpec, "mount-fstype", message, "mount it on the host and bind a folder of it");
+            let refusal =
+                Refusal::new(Code::UnsafeSpec, "mount-fstype", message, "mount it on the host and bind a folder of it");
             out.refuse(refusal.at(format!("{place}/type"), kind));
         }
         _ => {}
@@ -119,7 +121,8 @@ fn root(setting: &Setting<'_>, out: &mut Findings) {
     };
     let path = paths::from_bundle(setting.case.bundle, written);
     let plain = paths::clean(&path);
-    let is_hosts = plain == "/" || [setting.case.dev_root, "/dev"].iter().any(|dev| paths::below(&plain, dev).is_some());
+    let is_hosts =
+        plain == "/" || [setting.case.dev_root, "/dev"].iter().any(|dev| paths::below(&plain, dev).is_some());
     let how = Bind { recursive: true, writable: false };
     let verdict = if is_hosts { behind(setting, &plain, how) } else { own(setting, &plain, how).map(|()| None) };
     report(verdict, || "/root/path".to_owned(), written, out);
@@ -153,10 +156,13 @@ fn behind(setting: &Setting<'_>, path: &str, how: Bind) -> Verdict {
             own(setting, &real, how)?;
             sysfs(setting, &real, how)
         }
-        Object::Missing if is_gpu_name(setting, &plain) => {
-            Err(gpu_node(setting, "this mount's source is the name of a GPU's node, although it is not there now".to_owned()))
+        Object::Missing if is_gpu_name(setting, &plain) => Err(gpu_node(
+            setting,
+            "this mount's source is the name of a GPU's node, although it is not there now".to_owned(),
+        )),
+        Object::Missing => {
+            Ok(Some((MISSING, "the source does not exist, so the low-level runtime will fail".to_owned())))
         }
-        Object::Missing => Ok(Some((MISSING, "the source does not exist, so the low-level runtime will fail".to_owned()))),
         Object::Unjudgeable(why) => Err(unjudgeable(setting, &plain, &why)),
     }
 }
@@ -197,10 +203,18 @@ fn tree_passes(setting: &Setting<'_>) -> bool {
 /// A tree with the host's `/dev` in it: harmless as long as the device list holds.
 fn tree(setting: &Setting<'_>) -> Verdict {
     if tree_passes(setting) {
-        return Ok(Some(("mount-dev-tree", "the host's /dev is inside this folder; the device list keeps its GPUs closed".to_owned())));
+        return Ok(Some((
+            "mount-dev-tree",
+            "the host's /dev is inside this folder; the device list keeps its GPUs closed".to_owned(),
+        )));
     }
-    let why = if setting.sys_admin { "the container has CAP_SYS_ADMIN, which undoes it" } else { "none can be attached inside a user namespace" };
-    let message = format!("the host's /dev is inside this folder, only a device filter would keep its GPUs closed, and {why}");
+    let why = if setting.sys_admin {
+        "the container has CAP_SYS_ADMIN, which undoes it"
+    } else {
+        "none can be attached inside a user namespace"
+    };
+    let message =
+        format!("the host's /dev is inside this folder, only a device filter would keep its GPUs closed, and {why}");
     Err(Refusal::new(Code::TenantGpuMount, "mount-dev-tree", message, "bind only the folders that the container needs"))
 }
 
@@ -220,7 +234,9 @@ fn dev(setting: &Setting<'_>, source: &str, rule: &'static str) -> Verdict {
 /// Our own files: who can write them grants GPUs, who can read them learns of other tenants'.
 fn own(setting: &Setting<'_>, plain: &str, how: Bind) -> Result<(), Refusal> {
     let above = setting.hardened() && how.writable;
-    let is_own = |folder: &Cow<'_, str>| paths::below(plain, folder).is_some() || (above && paths::below(folder, plain).is_some());
+    let is_own = |folder: &Cow<'_, str>| {
+        paths::below(plain, folder).is_some() || (above && paths::below(folder, plain).is_some())
+    };
     let mut folders = setting.case.own_paths.iter().map(|path| paths::clean(path)).filter(|path| path != "/");
     if folders.any(|folder| is_own(&folder)) {
         return Err(reserved("the folder holds the node's own record of who has which GPU"));
@@ -235,7 +251,12 @@ fn sysfs(setting: &Setting<'_>, real: &str, how: Bind) -> Verdict {
     };
     if how.writable || inside.starts_with("bus/pci") || inside.starts_with("devices/pci") {
         let message = "files of PCI devices are inside, and reach their memory past every device list";
-        return Err(Refusal::new(Code::UnsafeSpec, "mount-sysfs-rw", message, "bind /sys read-only, or the files that are needed"));
+        return Err(Refusal::new(
+            Code::UnsafeSpec,
+            "mount-sysfs-rw",
+            message,
+            "bind /sys read-only, or the files that are needed",
+        ));
     }
     Ok(None)
 }
@@ -253,9 +274,18 @@ fn unreadable(why: &str) -> Refusal {
 }
 
 fn unjudgeable(setting: &Setting<'_>, plain: &str, why: &str) -> Refusal {
-    let code = if is_gpu_name(setting, plain) || plain.contains("/dev/nvidia") { Code::TenantGpuMount } else { Code::UnsafeSpec };
+    let code = if is_gpu_name(setting, plain) || plain.contains("/dev/nvidia") {
+        Code::TenantGpuMount
+    } else {
+        Code::UnsafeSpec
+    };
     let message = format!("it cannot be told what this mount would show: {why}");
-    Refusal::new(code, "mount-unresolvable", message, "bind a path that leads to one file or folder without links of procfs")
+    Refusal::new(
+        code,
+        "mount-unresolvable",
+        message,
+        "bind a path that leads to one file or folder without links of procfs",
+    )
 }
 
 /// Whether a GPU's node would have this name.

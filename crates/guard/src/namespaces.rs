@@ -21,7 +21,12 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
         // A pod's sandbox is joined in its network, IPC, UTS, PID and user namespace, never in these.
         if matches!(kind, "mount" | "cgroup") && !path.is_empty() {
             let message = format!("the container would join a {kind} namespace that is not its own");
-            let refusal = Refusal::new(Code::UnsafeSpec, "ns-path", message, "leave the path out, so that the container gets its own");
+            let refusal = Refusal::new(
+                Code::UnsafeSpec,
+                "ns-path",
+                message,
+                "leave the path out, so that the container gets its own",
+            );
             out.refuse(refusal.at(format!("{at}/path"), path));
         }
     }
@@ -65,9 +70,19 @@ fn hardened(spec: &Node<'_>, out: &mut Findings) {
         out.refuse(Refusal::new(Code::UnsafeSpec, rule, message, "leave it out").at(at, value));
     };
     if let Some(path) = spec.path(&["linux", "seccomp", "listenerPath"]).and_then(Node::as_str) {
-        refuse("seccomp-listener", "/linux/seccomp/listenerPath", path, "a seccomp agent can hand open devices to the container");
+        refuse(
+            "seccomp-listener",
+            "/linux/seccomp/listenerPath",
+            path,
+            "a seccomp agent can hand open devices to the container",
+        );
     }
     if let Some(mode @ ("shared" | "rshared")) = spec.path(&["linux", "rootfsPropagation"]).and_then(Node::as_str) {
-        refuse("rootfs-propagation", "/linux/rootfsPropagation", mode, "mounts of the container would show on the host");
+        refuse(
+            "rootfs-propagation",
+            "/linux/rootfsPropagation",
+            mode,
+            "mounts of the container would show on the host",
+        );
     }
 }

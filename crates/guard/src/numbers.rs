@@ -55,9 +55,7 @@ pub(crate) fn share(major: u32) -> Share {
 
 /// Whether a rule for one of the kernel's own majors speaks about a GPU number.
 pub(crate) fn fixed_has(major: u32, minor: Option<u32>) -> bool {
-    FIXED
-        .iter()
-        .any(|&(a, b)| a == major && minor.is_none_or(|minor| minor == b))
+    FIXED.iter().any(|&(a, b)| a == major && minor.is_none_or(|minor| minor == b))
 }
 
 /// The GPU numbers of this machine.
@@ -99,27 +97,15 @@ impl Numbers {
         }
         whole.sort_unstable();
         let driver = majors.iter().any(|(name, _)| name.starts_with("nvidia"));
-        Self {
-            whole,
-            exact: FIXED.to_vec(),
-            driver,
-        }
+        Self { whole, exact: FIXED.to_vec(), driver }
     }
 
     pub(crate) fn with_system_drm(self, system: &dyn System) -> Self {
-        self.with_drm(system.drm_minors(DRM_MINORS), |minor| {
-            system.drm_vendor(minor)
-        })
+        self.with_drm(system.drm_minors(DRM_MINORS), |minor| system.drm_vendor(minor))
     }
 
-    fn with_drm(
-        mut self,
-        minors: impl IntoIterator<Item = u32>,
-        vendor: impl Fn(u32) -> Option<u32>,
-    ) -> Self {
-        let gpus = minors
-            .into_iter()
-            .filter(|minor| vendor(*minor) == Some(NVIDIA_VENDOR));
+    fn with_drm(mut self, minors: impl IntoIterator<Item = u32>, vendor: impl Fn(u32) -> Option<u32>) -> Self {
+        let gpus = minors.into_iter().filter(|minor| vendor(*minor) == Some(NVIDIA_VENDOR));
         self.exact.extend(gpus.map(|minor| (DRM, minor)));
         self
     }
@@ -143,26 +129,15 @@ impl Numbers {
     /// Whether the rule speaks about any GPU number.
     pub(crate) fn are_met_by(&self, rule: &Rule) -> bool {
         let whole = self.whole.iter();
-        whole
-            .into_iter()
-            .any(|&major| rule.matches_char(major, rule.minor.unwrap_or(0)))
-            || self
-                .exact
-                .iter()
-                .any(|&(major, minor)| rule.matches_char(major, minor))
+        whole.into_iter().any(|&major| rule.matches_char(major, rule.minor.unwrap_or(0)))
+            || self.exact.iter().any(|&(major, minor)| rule.matches_char(major, minor))
     }
 
     /// A deny for each GPU number, to stand after an allow of everything.
     #[must_use]
     pub fn denies(&self) -> Vec<Rule> {
-        let whole = self
-            .whole
-            .iter()
-            .map(|&major| Rule::deny_char(major, None));
-        let exact = self
-            .exact
-            .iter()
-            .map(|&(major, minor)| Rule::deny_char(major, Some(minor)));
+        let whole = self.whole.iter().map(|&major| Rule::deny_char(major, None));
+        let exact = self.exact.iter().map(|&(major, minor)| Rule::deny_char(major, Some(minor)));
         whole.chain(exact).collect()
     }
 }

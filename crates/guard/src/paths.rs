@@ -4,20 +4,12 @@ use std::borrow::Cow;
 
 /// A tenant's path as the low-level runtimes take it: relative to the bundle unless absolute.
 pub(crate) fn from_bundle<'p>(bundle: &str, path: &'p str) -> Cow<'p, str> {
-    if path.starts_with('/') {
-        Cow::Borrowed(path)
-    } else {
-        Cow::Owned(format!("{bundle}/{path}"))
-    }
+    if path.starts_with('/') { Cow::Borrowed(path) } else { Cow::Owned(format!("{bundle}/{path}")) }
 }
 
 /// Whether an absolute path is written in the one plain way: no empty, `.` or `..` part.
 pub(crate) fn is_plain(path: &str) -> bool {
-    path.starts_with('/')
-        && path
-            .split('/')
-            .skip(1)
-            .all(|part| !matches!(part, "" | "." | ".."))
+    path.starts_with('/') && path.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."))
 }
 
 /// An absolute path without empty, `.` and `..` parts, by its text alone, as Go's `filepath.Clean` does it.
@@ -44,11 +36,7 @@ pub(crate) fn climbs(path: &str) -> bool {
 /// What follows `folder` in a path that lies in it; empty for the folder itself. Both plain.
 pub(crate) fn below<'p>(path: &'p str, folder: &str) -> Option<&'p str> {
     let rest = path.strip_prefix(folder.trim_end_matches('/'))?;
-    if rest.is_empty() {
-        Some(rest)
-    } else {
-        rest.strip_prefix('/')
-    }
+    if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
 }
 
 /// The last part of a path.

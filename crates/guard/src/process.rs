@@ -8,7 +8,8 @@ use crate::paths;
 use crate::setting::Setting;
 
 /// Capabilities that reach devices, memory or filters past everything that a spec can say. Refused by policy `hardened`.
-const PAST_THE_BOUNDARY: &[&str] = &["SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF", "PERFMON", "SYS_BOOT"];
+const PAST_THE_BOUNDARY: &[&str] =
+    &["SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF", "PERFMON", "SYS_BOOT"];
 const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES=";
 const MAGIC: &[&str] = &["fd", "cwd", "root", "exe", "ns", "map_files"];
 
@@ -68,7 +69,8 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
     }
     if setting.hardened() {
         for name in PAST_THE_BOUNDARY {
-            let found = ["bounding", "effective", "permitted"].iter().find_map(|set| Some((set, position(spec, set, name)?)));
+            let found =
+                ["bounding", "effective", "permitted"].iter().find_map(|set| Some((set, position(spec, set, name)?)));
             if let Some((set, index)) = found {
                 let message = format!("CAP_{name} reaches past what keeps a container from GPUs");
                 let refusal = Refusal::new(Code::UnsafeSpec, "cap", message, "drop the capability");
@@ -76,7 +78,11 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
             }
         }
     } else if setting.sys_admin {
-        out.note("cap", "/process/capabilities", "a container with CAP_SYS_ADMIN can undo what keeps it from GPUs: this is not a boundary");
+        out.note(
+            "cap",
+            "/process/capabilities",
+            "a container with CAP_SYS_ADMIN can undo what keeps it from GPUs: this is not a boundary",
+        );
     }
 }
 

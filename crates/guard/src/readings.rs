@@ -23,9 +23,10 @@ pub fn openable(rules: &[Rule], major: u32, minor: u32) -> bool {
     let device = (major, minor);
     let last = rules.iter().rposition(sets_default).unwrap_or(0);
     let since = rules.get(last..).unwrap_or_default();
-    [overlaps, includes].into_iter().any(|hits| {
-        matching(rules.iter().rev(), device, hits) || matching(first(since), device, hits)
-    }) || exceptions(rules, device)
+    [overlaps, includes]
+        .into_iter()
+        .any(|hits| matching(rules.iter().rev(), device, hits) || matching(first(since), device, hits))
+        || exceptions(rules, device)
 }
 
 /// A GPU number outside `granted` that some reading leaves open, in words.
@@ -39,12 +40,8 @@ pub fn open_gpus(rules: &[Rule], numbers: &Numbers, granted: &[(u32, u32)]) -> O
     minors.dedup();
     let unnamed = (0..).find(|minor| minors.binary_search(minor).is_err());
     minors.extend(unnamed);
-    let all = whole
-        .iter()
-        .flat_map(|&major| minors.iter().map(move |&minor| (major, minor)));
-    let open = |device: &(u32, u32)| {
-        !granted.contains(device) && openable(rules, device.0, device.1)
-    };
+    let all = whole.iter().flat_map(|&major| minors.iter().map(move |&minor| (major, minor)));
+    let open = |device: &(u32, u32)| !granted.contains(device) && openable(rules, device.0, device.1);
     let (major, minor) = all.chain(exact.iter().copied()).find(open)?;
     let many = Some(minor) == unnamed && whole.contains(&major);
     let more = if many { " and others" } else { "" };
@@ -79,19 +76,13 @@ fn matching<'r>(
     hits: fn(Access, Access) -> bool,
 ) -> bool {
     let about = |rule: &&Rule| {
-        rule.kind != Kind::Block
-            && rule.major.is_none_or(|m| m == major)
-            && rule.minor.is_none_or(|m| m == minor)
+        rule.kind != Kind::Block && rule.major.is_none_or(|m| m == major) && rule.minor.is_none_or(|m| m == minor)
     };
     let read = Access { read: true, ..Access::default() };
     let write = Access { write: true, ..Access::default() };
-    [read, write, Access::OPEN].into_iter().any(|wanted| {
-        rules
-            .clone()
-            .filter(about)
-            .find(|rule| hits(rule.access, wanted))
-            .is_some_and(|rule| rule.allow)
-    })
+    [read, write, Access::OPEN]
+        .into_iter()
+        .any(|wanted| rules.clone().filter(about).find(|rule| hits(rule.access, wanted)).is_some_and(|rule| rule.allow))
 }
 
 /// The kernel's reading, and runc's. Of all exceptions only those that match the device count, and they differ only in which of

@@ -27,7 +27,8 @@ pub(crate) fn read(spec: &Node<'_>, out: &mut Findings) -> Vec<Rule> {
     let read = |(index, node): (usize, &Node<'_>)| {
         rule(node).unwrap_or_else(|(field, why)| {
             let at = if field.is_empty() { format!("{AT}/{index}") } else { format!("{AT}/{index}/{field}") };
-            let help = "write type c or b, whole numbers for major and minor, and access from the letters r, w, m, each once";
+            let help =
+                "write type c or b, whole numbers for major and minor, and access from the letters r, w, m, each once";
             let rule = if why == UNKNOWN { "json-unknown" } else { "cgroup-rule-shape" };
             let message = format!("runtimes read this device rule differently: {why}");
             out.refuse(Refusal::new(Code::UnsafeSpec, rule, message, help).at(at, written(node.get(&field))));
@@ -64,7 +65,8 @@ pub(crate) fn known_fields(node: &Node<'_>, fields: &[&str]) -> Result<(), Wrong
 fn rule(node: &Node<'_>) -> Result<Rule, Wrong> {
     known_fields(node, FIELDS)?;
     let wrong = |field: &str, why| (field.to_owned(), why);
-    let allow = node.get("allow").and_then(Node::as_bool).ok_or_else(|| wrong("allow", "it does not say true or false"))?;
+    let allow =
+        node.get("allow").and_then(Node::as_bool).ok_or_else(|| wrong("allow", "it does not say true or false"))?;
     let kind = match node.get("type").map(Node::as_str) {
         None | Some(Some("a")) => Kind::All,
         Some(Some("c")) => Kind::Char,
@@ -74,7 +76,9 @@ fn rule(node: &Node<'_>) -> Result<Rule, Wrong> {
     let access = match node.get("access").map(Node::as_str) {
         None | Some(Some("")) if allow => Access::ALL,
         None | Some(Some("")) => NONE,
-        Some(Some(letters)) => access(letters).ok_or_else(|| wrong("access", "access is not some of the letters r, w, m"))?,
+        Some(Some(letters)) => {
+            access(letters).ok_or_else(|| wrong("access", "access is not some of the letters r, w, m"))?
+        }
         Some(None) => return Err(wrong("access", "access is not a string")),
     };
     Ok(Rule { allow, kind, major: number(node, "major", MAX_MAJOR)?, minor: number(node, "minor", MAX_MINOR)?, access })
@@ -199,7 +203,11 @@ fn instead_of_all(setting: &Setting<'_>, index: usize, rules: &[Rule], out: &mut
         return None;
     }
     if setting.privileged {
-        out.note("privileged", at.as_str(), "a privileged container can undo what keeps it from GPUs: this is not a boundary");
+        out.note(
+            "privileged",
+            at.as_str(),
+            "a privileged container can undo what keeps it from GPUs: this is not a boundary",
+        );
     }
     match setting.machine.numbers() {
         Ok(numbers) => {
@@ -257,10 +265,6 @@ fn left(allow: &Rule, later: &[Rule]) -> Access {
     denies.fold(allow.access, |left, deny| {
         // The kernel takes a deny of type `a` for a deny of everything, whatever its letters.
         let denied = if deny.kind == Kind::All { Access::ALL } else { deny.access };
-        Access {
-            read: left.read && !denied.read,
-            write: left.write && !denied.write,
-            make: left.make && !denied.make,
-        }
+        Access { read: left.read && !denied.read, write: left.write && !denied.write, make: left.make && !denied.make }
     })
 }

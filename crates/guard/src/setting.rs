@@ -5,9 +5,9 @@ use std::cell::OnceCell;
 use contract::config::Profile;
 use contract::rule::Rule;
 
+use crate::Case;
 use crate::numbers::{self, NVIDIA_VENDOR, Numbers, Share};
 use crate::system::System;
-use crate::Case;
 
 /// One judgement's view.
 pub(crate) struct Setting<'a> {
@@ -29,9 +29,7 @@ impl Setting<'_> {
         if self.case.gpu_asked {
             format!("leave {what} out: the GPUs that were asked for are added by the runtime")
         } else {
-            format!(
-                "leave {what} out, and ask for a GPU with QUILT_GPU_COUNT=1 or the annotation quilt.gpu/count"
-            )
+            format!("leave {what} out, and ask for a GPU with QUILT_GPU_COUNT=1 or the annotation quilt.gpu/count")
         }
     }
 }
@@ -46,12 +44,7 @@ pub(crate) struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     pub(crate) fn new(system: &'a dyn System) -> Self {
-        Self {
-            system,
-            drivers: OnceCell::new(),
-            numbers: OnceCell::new(),
-            filter: OnceCell::new(),
-        }
+        Self { system, drivers: OnceCell::new(), numbers: OnceCell::new(), filter: OnceCell::new() }
     }
 
     /// The numbers without DRM.

@@ -96,7 +96,12 @@ fn one_path_for_two_devices() {
 
 #[test]
 fn privileged_containers_lose_the_nodes() {
-    let list = [entry("/dev/fuse", "c", 10, 229), entry("/dev/nvidia0", "c", 195, 0), entry("/dev/sda", "b", 8, 0), entry("/dev/dri/card0", "c", 226, 0)];
+    let list = [
+        entry("/dev/fuse", "c", 10, 229),
+        entry("/dev/nvidia0", "c", 195, 0),
+        entry("/dev/sda", "b", 8, 0),
+        entry("/dev/dri/card0", "c", 226, 0),
+    ];
     let spec = Spec { devices: format!("[{}]", list.join(",")), ..Spec::privileged() };
     let judgement = judge(&spec, &By::default());
     assert_eq!(verdict(&judgement), "ok");

@@ -305,7 +305,9 @@ fn the_operator_may_name_dev_for_containers_without_gpus() {
 #[test]
 fn hardened_rows() {
     let mount = |source: &str, option: &str| {
-        Spec::mount(&format!(r#"{{"destination":"/x","type":"bind","source":"{source}","options":["rbind","{option}"]}}"#))
+        Spec::mount(&format!(
+            r#"{{"destination":"/x","type":"bind","source":"{source}","options":["rbind","{option}"]}}"#
+        ))
     };
     for (spec, expected) in [
         (mount("/sys", "rw"), "UNSAFE_SPEC mount-sysfs-rw"),
@@ -329,7 +331,11 @@ fn a_refusal_says_where_and_what_would_be_right() {
     let judgement = judge(&Spec::bind("/dev/nvidia0"), &By::default());
     let refusal = &judgement.refusals[0];
     assert_eq!((refusal.at.as_str(), refusal.value.as_str()), ("/mounts/0/source", "/dev/nvidia0"));
-    assert!(refusal.message.contains("195:0") && refusal.help.contains("QUILT_GPU_COUNT=1") && refusal.help.contains("quilt.gpu/count"));
+    assert!(
+        refusal.message.contains("195:0")
+            && refusal.help.contains("QUILT_GPU_COUNT=1")
+            && refusal.help.contains("quilt.gpu/count")
+    );
     assert!(!judge(&Spec::bind("/dev/nvidia0"), &gpu()).refusals[0].help.contains("QUILT_GPU_COUNT"));
 }
 

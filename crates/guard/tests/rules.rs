@@ -87,7 +87,8 @@ fn allows_that_name_a_gpu() {
         check(&Spec::rules(&allow(rule)), expected);
     }
     check(&Spec::rules(&deny(r#""type":"c","major":195,"access":"rwm""#)), "ok");
-    let split = [allow(r#""type":"c","major":195,"access":"r""#), allow(r#""type":"c","major":195,"access":"w""#)].join(",");
+    let split =
+        [allow(r#""type":"c","major":195,"access":"r""#), allow(r#""type":"c","major":195,"access":"w""#)].join(",");
     check(&Spec::rules(&split), &format!("{GPU}, {GPU}"));
 }
 
@@ -119,7 +120,8 @@ fn shapes_that_runtimes_read_differently() {
         check(&Spec::rules(rule), expected);
     }
     assert_eq!(both(&Spec::whole_list(r#"{"0":{}}"#)).0, "UNSAFE_SPEC spec-shape");
-    let refusal = &judge(&Spec::rules(r#"{"allow":true,"type":"c","major":4096,"access":"m"}"#), &By::default()).refusals[0];
+    let refusal =
+        &judge(&Spec::rules(r#"{"allow":true,"type":"c","major":4096,"access":"m"}"#), &By::default()).refusals[0];
     assert_eq!((refusal.at.as_str(), refusal.value.as_str()), ("/linux/resources/devices/1/major", "4096"));
     let many = vec![DENY_ALL; 4097].join(",");
     assert_eq!(both(&Spec::rules(&many)).0, "UNSAFE_SPEC spec-size");
@@ -128,18 +130,28 @@ fn shapes_that_runtimes_read_differently() {
 #[test]
 fn rules_before_the_last_deny_of_everything_do_not_count() {
     // Engines write lists twice.
-    let twice = format!(r#"{},{DENY_ALL},{}"#, allow(r#""type":"c","major":1,"minor":3,"access":"rwm""#), allow(r#""type":"c","major":1,"minor":3,"access":"rwm""#));
+    let twice = format!(
+        r#"{},{DENY_ALL},{}"#,
+        allow(r#""type":"c","major":1,"minor":3,"access":"rwm""#),
+        allow(r#""type":"c","major":1,"minor":3,"access":"rwm""#)
+    );
     check(&Spec::rules(&twice), "ok");
     assert_eq!(judge(&Spec::rules(&twice), &crun()).changes.rules, None);
     let dead = format!("{},{DENY_ALL}", allow(r#""type":"c","major":195,"access":"rw""#));
     check(&Spec::whole_list(&format!("[{dead}]")), "ok");
     // A deny of everything that some runtime reads as less does not end a list.
-    for less in [r#""access":"r""#, r#""type":"a","major":1,"access":"rwm""#, r#""type":"c","access":"rwm""#, r#""type":"a""#] {
+    for less in
+        [r#""access":"r""#, r#""type":"a","major":1,"access":"rwm""#, r#""type":"c","access":"rwm""#, r#""type":"a""#]
+    {
         let list = format!("{},{}", allow(r#""type":"c","major":195,"access":"rw""#), deny(less));
         check(&Spec::rules(&list), GPU);
     }
     // Nor does a deny of the same number: some runtimes look from the top.
-    let taken_back = format!("{},{}", allow(r#""type":"c","major":195,"minor":0,"access":"rw""#), deny(r#""type":"c","major":195,"access":"rwm""#));
+    let taken_back = format!(
+        "{},{}",
+        allow(r#""type":"c","major":195,"minor":0,"access":"rw""#),
+        deny(r#""type":"c","major":195,"access":"rwm""#)
+    );
     check(&Spec::rules(&taken_back), GPU);
 }
 
@@ -151,7 +163,9 @@ fn everything_becomes_everything_but_gpus() {
         r#"[{"allow":true,"type":"a","access":"r"}]"#.to_owned(),
         r#"[{"allow":true,"type":"a","major":5,"access":"r"}]"#.to_owned(),
         r#"[{"allow":true}]"#.to_owned(),
-        format!(r#"[{DENY_ALL},{{"allow":true,"type":"c","major":1,"minor":3,"access":"rwm"}},{{"allow":true,"access":"rwm"}}]"#),
+        format!(
+            r#"[{DENY_ALL},{{"allow":true,"type":"c","major":1,"minor":3,"access":"rwm"}},{{"allow":true,"access":"rwm"}}]"#
+        ),
         format!(r#"[{{"allow":true,"access":"rwm"}},{}]"#, deny(r#""type":"c","major":195,"access":"rwm""#)),
     ] {
         for by in [By::default(), crun()] {
@@ -190,7 +204,12 @@ fn our_own_list_is_left_alone() {
 #[test]
 fn a_list_that_does_not_begin_closed() {
     let null = r#"{"allow":true,"type":"c","major":1,"minor":3,"access":"rwm"}"#;
-    for (list, then) in [("[]".to_owned(), vec![]), ("null".to_owned(), vec![]), (format!("[{null}]"), vec!["allow c 1:3 rwm"]), (r#"[{"allow":false,"type":"c"}]"#.to_owned(), vec![])] {
+    for (list, then) in [
+        ("[]".to_owned(), vec![]),
+        ("null".to_owned(), vec![]),
+        (format!("[{null}]"), vec!["allow c 1:3 rwm"]),
+        (r#"[{"allow":false,"type":"c"}]"#.to_owned(), vec![]),
+    ] {
         let written: Vec<&str> = ["deny a *:* rwm"].into_iter().chain(then).collect();
         let spec = Spec::whole_list(&list);
         assert_eq!(judge(&spec, &By::default()).changes.rules, None, "runc: {list}");
@@ -230,7 +249,13 @@ fn low_level_runtimes_by_name() {
 #[test]
 fn a_contracts_list() {
     let numbers = Numbers::read(&Fake::default()).unwrap();
-    let c = |major: u32, minor: Option<u32>, access: Access| Rule { allow: true, kind: Kind::Char, major: Some(major), minor, access };
+    let c = |major: u32, minor: Option<u32>, access: Access| Rule {
+        allow: true,
+        kind: Kind::Char,
+        major: Some(major),
+        minor,
+        access,
+    };
     let make = Access { make: true, ..Access::default() };
     let any = |kind, access| Rule { allow: true, kind, major: None, minor: None, access };
     let tenant = [
@@ -312,7 +337,13 @@ fn readings_part() {
         (vec![Rule::ALLOW_ALL, Rule::deny_char(195, None)], false),
         (vec![Rule::ALLOW_ALL, Rule::deny_char(195, None), Rule::open_char(195, 1)], false),
         (vec![Rule::ALLOW_ALL, Rule::deny_char(195, None), open], true),
-        (vec![Rule::ALLOW_ALL, Rule { access: Access { read: true, ..Access::default() }, ..Rule::deny_char(195, None) }], true),
+        (
+            vec![
+                Rule::ALLOW_ALL,
+                Rule { access: Access { read: true, ..Access::default() }, ..Rule::deny_char(195, None) },
+            ],
+            true,
+        ),
         (vec![], false),
     ] {
         assert_eq!(openable(&list, 195, 0), expected, "{:?}", texts(&list));

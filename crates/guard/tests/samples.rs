@@ -1,5 +1,7 @@
 //! Specs that real engines wrote (`tests/samples`): all are accepted as they are, each road to a GPU added to them is not.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use std::fs;
@@ -29,7 +31,10 @@ fn add(text: &str, path: &[&str], item: &str) -> String {
         None => {
             let (last, above) = path.split_last().unwrap();
             match spec.path(above) {
-                Some(object) => (object.span.end - 1, format!("{}\"{last}\":[{item}]", if object.members().is_empty() { "" } else { "," })),
+                Some(object) => (
+                    object.span.end - 1,
+                    format!("{}\"{last}\":[{item}]", if object.members().is_empty() { "" } else { "," }),
+                ),
                 None => return add_object(text, above, last, item),
             }
         }
@@ -54,8 +59,16 @@ fn accepted_as_they_are() {
             assert!(judgement.changes.drop_devices.is_empty(), "{name}");
             let open = by.low_level != guard::LowLevel::Runc && name.contains("rootless");
             assert_eq!(judgement.changes.rules.is_some(), open && !by.gpu, "{name}");
-            assert_eq!(judgement.changes.void_visible_devices, !by.gpu && text.contains("NVIDIA_VISIBLE_DEVICES="), "{name}");
-            assert_eq!((fake.count("majors"), fake.count("tree"), fake.count("vendor")), (0, 0, 0), "{name}: nothing to ask the machine");
+            assert_eq!(
+                judgement.changes.void_visible_devices,
+                !by.gpu && text.contains("NVIDIA_VISIBLE_DEVICES="),
+                "{name}"
+            );
+            assert_eq!(
+                (fake.count("majors"), fake.count("tree"), fake.count("vendor")),
+                (0, 0, 0),
+                "{name}: nothing to ask the machine"
+            );
         }
     }
 }
@@ -72,15 +85,31 @@ fn rootless_containers_start_unchanged() {
 #[test]
 fn each_road_to_a_gpu_is_refused() {
     let roads: [(&[&str], &str, &str); 9] = [
-        (&["mounts"], r#"{"destination":"/x","type":"bind","source":"/dev/nvidia0","options":["rbind"]}"#, "TENANT_GPU_MOUNT"),
-        (&["mounts"], r#"{"destination":"/x","type":"tmpfs","source":"/home/user/link","options":["bind"]}"#, "TENANT_GPU_MOUNT"),
+        (
+            &["mounts"],
+            r#"{"destination":"/x","type":"bind","source":"/dev/nvidia0","options":["rbind"]}"#,
+            "TENANT_GPU_MOUNT",
+        ),
+        (
+            &["mounts"],
+            r#"{"destination":"/x","type":"tmpfs","source":"/home/user/link","options":["bind"]}"#,
+            "TENANT_GPU_MOUNT",
+        ),
         (&["mounts"], r#"{"destination":"/x","type":"devtmpfs","source":"devtmpfs"}"#, "TENANT_GPU_MOUNT"),
         (&["linux", "devices"], r#"{"path":"/dev/tty9","type":"c","major":195,"minor":0}"#, "TENANT_GPU_DEVICE"),
-        (&["linux", "resources", "devices"], r#"{"allow":true,"type":"c","major":195,"access":"rw"}"#, "TENANT_GPU_RULE"),
+        (
+            &["linux", "resources", "devices"],
+            r#"{"allow":true,"type":"c","major":195,"access":"rw"}"#,
+            "TENANT_GPU_RULE",
+        ),
         (&["linux", "resources", "devices"], r#"{"allow":true,"type":"c","access":"r"}"#, "TENANT_GPU_RULE"),
         (&["hooks", "prestart"], r#"{"path":"/usr/bin/nvidia-container-runtime-hook"}"#, "FOREIGN_GPU_INJECTION"),
         (&["linux", "namespaces"], r#"{"type":"mount","path":"/proc/1/ns/mnt"}"#, "UNSAFE_SPEC"),
-        (&["mounts"], r#"{"destination":"/x","type":"bind","source":"/run/quilt-gpu","options":["rbind"]}"#, "UNSAFE_SPEC"),
+        (
+            &["mounts"],
+            r#"{"destination":"/x","type":"bind","source":"/run/quilt-gpu","options":["rbind"]}"#,
+            "UNSAFE_SPEC",
+        ),
     ];
     for (name, text) in samples(false) {
         for (path, item, code) in roads {

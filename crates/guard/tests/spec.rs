@@ -27,7 +27,10 @@ fn privileged() {
     // A device that the tenant names is refused in a privileged container as well.
     let mount = Spec { mounts: Spec::bind("/dev/nvidia0").mounts, ..Spec::privileged() };
     assert_eq!(both(&mount).0, "TENANT_GPU_MOUNT mount-gpu-node");
-    assert_eq!(both(&Spec { mounts: Spec::bind("/dev").mounts, ..Spec::privileged() }).0, "TENANT_GPU_MOUNT mount-dev-tree");
+    assert_eq!(
+        both(&Spec { mounts: Spec::bind("/dev").mounts, ..Spec::privileged() }).0,
+        "TENANT_GPU_MOUNT mount-dev-tree"
+    );
 }
 
 #[test]
@@ -45,7 +48,8 @@ fn capabilities_by_any_spelling() {
         check(&spec, "ok");
         assert_eq!(notes(&spec).iter().any(|note| note.0 == "cap"), admin, "{caps}");
     }
-    let bounding = Spec::default().text().replace(r#""effective":["CAP_CHOWN","CAP_MKNOD"]"#, r#""effective":["CAP_SYS_ADMIN"]"#);
+    let bounding =
+        Spec::default().text().replace(r#""effective":["CAP_CHOWN","CAP_MKNOD"]"#, r#""effective":["CAP_SYS_ADMIN"]"#);
     let judgement = common::judge_text(&bounding, &By::default(), &common::Fake::default());
     assert!(judgement.notes.iter().any(|note| note.rule == "cap"));
 }
@@ -77,7 +81,14 @@ fn foreign_injectors() {
         ] {
             check(&hook(stage, path, ""), FOREIGN);
         }
-        check(&hook(stage, "/usr/bin/containerd", r#""containerd","oci-hook","--","/opt/nvidia-container-cli","configure""#), FOREIGN);
+        check(
+            &hook(
+                stage,
+                "/usr/bin/containerd",
+                r#""containerd","oci-hook","--","/opt/nvidia-container-cli","configure""#,
+            ),
+            FOREIGN,
+        );
         for (path, args) in [
             ("/proc/9583/exe", r#""libnetwork-setkey","-exec-root=/x","66e0""#),
             ("/bin/true", r#""true","nvidia""#),
@@ -87,7 +98,8 @@ fn foreign_injectors() {
             assert_eq!(notes(&hook(stage, path, args)), [("hook", format!("/hooks/{stage}"))]);
         }
     }
-    let judgement = judge(&hook("prestart", "/usr/bin/containerd", r#""--","/opt/nvidia-container-cli""#), &By::default());
+    let judgement =
+        judge(&hook("prestart", "/usr/bin/containerd", r#""--","/opt/nvidia-container-cli""#), &By::default());
     assert_eq!(judgement.refusals[0].at, "/hooks/prestart/0");
     assert_eq!(judgement.refusals[0].value, "/opt/nvidia-container-cli");
 }
@@ -99,7 +111,8 @@ fn a_foreign_injector_comes_first() {
     let injected = Spec { devices: node.into(), rules, ..Spec::default() };
     let tenants = "TENANT_GPU_DEVICE device-gpu, TENANT_GPU_RULE cgroup-gpu-rule";
     check(&injected, tenants);
-    let hooks = r#"{"createContainer":[{"path":"/usr/bin/nvidia-cdi-hook","args":["nvidia-cdi-hook","update-ldcache"]}]}"#;
+    let hooks =
+        r#"{"createContainer":[{"path":"/usr/bin/nvidia-cdi-hook","args":["nvidia-cdi-hook","update-ldcache"]}]}"#;
     check(&Spec { hooks: hooks.into(), ..injected.clone() }, &format!("{FOREIGN}, {tenants}"));
     let void = Spec { env: r#"["NVIDIA_VISIBLE_DEVICES=void"]"#.into(), ..injected };
     check(&void, &format!("FOREIGN_GPU_INJECTION cdi-foreign, {tenants}"));
@@ -164,8 +177,15 @@ fn annotations() {
     let spec = Spec { annotations: r#"{"module.wasm.image/variant":"compat"}"#.into(), ..Spec::default() };
     let refusal = &judge(&spec, &By::default()).refusals[0];
     assert_eq!((refusal.at.as_str(), refusal.value.as_str()), ("/annotations/module.wasm.image~1variant", "compat"));
+    for (group, expected) in [("", "ok"), ("container", "ok"), ("../other", UNSAFE_NOTE)] {
+        let annotations = format!(r#"{{"run.oci.systemd.subgroup":"{group}"}}"#);
+        check(&Spec { annotations, ..Spec::default() }, expected);
+    }
     let unknown = Spec { annotations: r#"{"org.systemd.property.MemoryMax":"1"}"#.into(), ..Spec::default() };
-    assert_eq!((verdict(&judge(&unknown, &By::default())).as_str(), verdict(&judge(&unknown, &hardened())).as_str()), ("ok", UNSAFE_NOTE));
+    assert_eq!(
+        (verdict(&judge(&unknown, &By::default())).as_str(), verdict(&judge(&unknown, &hardened())).as_str()),
+        ("ok", UNSAFE_NOTE)
+    );
 }
 
 #[test]
@@ -232,7 +252,10 @@ fn visible_devices() {
         (r#"["NVIDIA_VISIBLE_DEVICES=void"]"#, false),
         (r#"["NVIDIA_VISIBLE_DEVICES=all","NVIDIA_VISIBLE_DEVICES=void"]"#, true),
         (r#"["NVIDIA_VISIBLE_DEVICES=void","NVIDIA_VISIBLE_DEVICES=0"]"#, true),
-        (r#"["nvidia_visible_devices=all","XNVIDIA_VISIBLE_DEVICES=all","CUDA_VERSION=12.4","NVIDIA_DRIVER_CAPABILITIES=all"]"#, false),
+        (
+            r#"["nvidia_visible_devices=all","XNVIDIA_VISIBLE_DEVICES=all","CUDA_VERSION=12.4","NVIDIA_DRIVER_CAPABILITIES=all"]"#,
+            false,
+        ),
         ("null", false),
     ] {
         let spec = Spec { env: env.into(), ..Spec::default() };

@@ -152,10 +152,10 @@ fn line(seq: u64, prev: &str, kind: &str, fields: &Map<String, Value>) -> String
     if body.is_empty() { head + "}" } else { format!("{head},{body}}}") }
 }
 
-/// The fields as they stand inside the braces.
+/// The fields as they stand inside the braces. A NUL, which our own reader takes in no string, becomes U+FFFD.
 fn body(fields: &Map<String, Value>) -> String {
     // A map of strings to values always serialises.
-    let object = serde_json::to_string(fields).unwrap_or_default();
+    let object = serde_json::to_string(fields).unwrap_or_default().replace("\\u0000", "\\ufffd");
     object.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or_default().to_owned()
 }
 

@@ -5,9 +5,9 @@
 use std::path::Path;
 
 use contract::key::Key;
-use contract::{Code, Contract, Refusal, SCHEMA};
+use contract::{Code, Contract, Refusal, SCHEMA, read, record};
 use node::{TrustError, read_trusted};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::LedgerError;
 use crate::files::{self, Locked};
@@ -56,7 +56,7 @@ impl Original {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let end = bytes.iter().position(|b| *b == b'\n')?;
         let (line, rest) = bytes.split_at_checked(end)?;
-        let head: Head = serde_json::from_slice(line).ok()?;
+        let head: Head = read::document(line).ok()?;
         (head.version == 1).then(|| Self {
             bytes: rest.get(1..).unwrap_or_default().to_vec(),
             written: head.written,
@@ -65,12 +65,14 @@ impl Original {
     }
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct Head {
     version: u32,
     config_path: String,
     written: Vec<String>,
 }
+
+record!(Head { version, config_path, written });
 
 fn contract_path(key: &Key) -> String {
     format!("contracts/{key}.json")
@@ -235,7 +237,7 @@ pub(crate) fn trusted(path: &Path, max: usize) -> Result<Option<Vec<u8>>, Refusa
 
 /// Reads a contract strictly: unknown or repeated fields, and anything after its end, are errors.
 fn parse_contract(bytes: &[u8]) -> Result<Contract, String> {
-    let contract: Contract = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    let contract: Contract = read::document(bytes).map_err(|e| e.to_string())?;
     if contract.schema == SCHEMA {
         Ok(contract)
     } else {

@@ -4,9 +4,11 @@
 
 use std::path::Path;
 
-use contract::Granted;
+use contract::json::Node;
+use contract::read::{self, FromJson, ReadError};
+use contract::{Granted, record};
 use node::process::Process;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::liveness::Liveness;
 
@@ -14,17 +16,15 @@ use crate::liveness::Liveness;
 pub(crate) const VERSION: u32 = 1;
 
 /// One GPU, held or reserved.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lease {
     /// Layout version, 1.
     pub version: u32,
     /// PCI address of the GPU.
     pub pci: String,
     /// Its UUID, when known.
-    #[serde(default)]
     pub uuid: Option<String>,
     /// Its device minor, when there is one.
-    #[serde(default)]
     pub minor: Option<u32>,
     /// Who has it.
     pub holder: HeldBy,
@@ -35,7 +35,7 @@ pub struct Lease {
 }
 
 /// The kinds of holder; each has its own end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HeldBy {
     /// A container: until it is deleted, or plainly gone.
@@ -47,7 +47,6 @@ pub enum HeldBy {
         /// The low-level runtime that created it.
         low_level: String,
         /// Its cgroup as the spec names it; absent when that is not known.
-        #[serde(default)]
         cgroup: Option<String>,
         /// Process that creates it.
         pid: u32,
@@ -64,6 +63,30 @@ pub enum HeldBy {
         /// End of its time, in seconds since the boot (`CLOCK_BOOTTIME`).
         until: u64,
     },
+}
+
+record!(open Lease { version, pci, uuid, minor, holder, boot_id, since });
+
+impl FromJson for HeldBy {
+    fn from_json(node: &Node<'_>) -> Result<Self, ReadError> {
+        if let Some(node) = node.get("container") {
+            return Ok(Self::Container {
+                container: read::field(node, "container")?,
+                state_root: read::field(node, "state_root")?,
+                low_level: read::field(node, "low_level")?,
+                cgroup: read::field(node, "cgroup")?,
+                pid: read::field(node, "pid")?,
+                start: read::field(node, "start")?,
+            });
+        }
+        if let Some(node) = node.get("name") {
+            return Ok(Self::Name { name: read::field(node, "name")? });
+        }
+        match node.get("reservation") {
+            Some(node) => Ok(Self::Reservation { until: read::field(node, "until")? }),
+            None => Err(ReadError::new("it must be a container, a name or a reservation")),
+        }
+    }
 }
 
 impl HeldBy {
@@ -92,7 +115,7 @@ impl Lease {
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let lease: Self = serde_json::from_slice(bytes).map_err(|e| format!("its record cannot be read: {e}"))?;
+        let lease: Self = read::document(bytes).map_err(|e| format!("its record cannot be read: {e}"))?;
         if lease.version == VERSION {
             Ok(lease)
         } else {

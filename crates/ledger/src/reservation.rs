@@ -6,8 +6,8 @@
 
 use contract::inventory::Inventory;
 use contract::request::Request;
-use contract::{Contract, Granted, Refusal, SCHEMA};
-use serde::{Deserialize, Serialize};
+use contract::{Contract, Granted, Refusal, SCHEMA, read, record};
+use serde::Serialize;
 
 use crate::LedgerError;
 use crate::documents::{MAX_CONTRACT, trusted, untrusted};
@@ -25,8 +25,7 @@ pub struct Reserved {
 }
 
 /// The file of a token.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Serialize)]
 pub(crate) struct Promise {
     version: u32,
     boot_id: String,
@@ -34,6 +33,8 @@ pub(crate) struct Promise {
     until: u64,
     pub(crate) contract: Contract,
 }
+
+record!(Promise { version, boot_id, until, contract });
 
 fn tag(token: &str) -> String {
     format!("r-{token}")
@@ -144,7 +145,7 @@ impl Ledger {
         }
         let path = self.path(&promise_path(token));
         let bytes = trusted(&path, MAX_CONTRACT)?.ok_or_else(unknown)?;
-        let promise: Promise = serde_json::from_slice(&bytes)
+        let promise: Promise = read::document(&bytes)
             .map_err(|e| untrusted("contract-schema", format!("a reservation cannot be read: {e}")))?;
         if promise.version != 1 || promise.contract.schema != SCHEMA {
             return Err(untrusted("contract-schema", "a reservation was written by another version"));

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use contract::inventory::Inventory;
+use contract::capability::Capabilities;
+use contract::inventory::{Facts, Gpu, Inventory};
 use contract::key::Key;
-use contract::request::Request;
+use contract::request::{Request, Source};
 use contract::{Code, Refusal};
 use ledger::audit::{Audit, Kind, Record, verify};
 use ledger::{Holder, Ledger};
@@ -22,16 +23,39 @@ const VARIABLE: &str = "LEDGER_TEST_CREATE";
 const GPUS: usize = 8;
 
 fn inventory() -> Inventory {
-    let gpu = |n: usize| json!({"pci": format!("0000:{:02x}:00.0", n + 1), "minor": n, "device_id": "0x20b0"});
-    let gpus: Vec<_> = (0..GPUS).map(gpu).collect();
-    serde_json::from_value(
-        json!({"schema": 1, "facts": {"boot_id": "x"}, "gpus": gpus, "control": [], "libraries": [], "binaries": []}),
-    )
-    .unwrap()
+    let gpu = |n: usize| Gpu {
+        vendor: "nvidia".into(),
+        pci: format!("0000:{:02x}:00.0", n + 1),
+        index: None,
+        uuid: None,
+        minor: u32::try_from(n).ok(),
+        model: None,
+        device_id: "0x20b0".into(),
+        driver: None,
+        numa: None,
+        nodes: Vec::new(),
+        unavailable: None,
+    };
+    Inventory {
+        schema: 1,
+        facts: Facts::default(),
+        gpus: (0..GPUS).map(gpu).collect(),
+        control: Vec::new(),
+        libraries: Vec::new(),
+        binaries: Vec::new(),
+        findings: Vec::new(),
+    }
 }
 
 fn request(count: usize) -> Request {
-    serde_json::from_value(json!({"source": "json", "count": count, "capabilities": ["utility"]})).unwrap()
+    Request {
+        source: Source::Json,
+        count: u32::try_from(count).unwrap(),
+        ids: Vec::new(),
+        kind: None,
+        profile: None,
+        capabilities: Capabilities::default(),
+    }
 }
 
 /// What a create of container `id` does with the ledger: grant, audit, and the low-level runtime's state folder.

@@ -109,20 +109,21 @@ pub fn is_empty(cgroups_path: &str) -> Result<bool, String> {
     let own = file::read("/proc/self/cgroup").map_err(|e| e.to_string())?;
     let own: Vec<Group<'_>> = parse(&own).collect();
     let wanted = readings(cgroups_path)?;
+    let mut hierarchies = 0;
     for mount in table.mounts().iter().filter(|mount| matches!(mount.fs, "cgroup" | "cgroup2")) {
-        let beside = own.iter().find_map(|group| group.folder(mount)).filter(|_| is_relative(cgroups_path));
-        let beside = beside.map(|folder| format!("{folder}/{cgroups_path}"));
-        for folder in wanted.iter().filter_map(|path| below(mount, path)).chain(beside) {
+        hierarchies += 1;
+        let ours = own.iter().find_map(|group| group.folder(mount)).filter(|_| !cgroups_path.starts_with('/'));
+        let below_ours = ours.map(|folder| format!("{folder}/{cgroups_path}"));
+        for folder in wanted.iter().filter_map(|path| below(mount, path)).chain(below_ours) {
             if !folder_is_empty(&folder, mount.fs == "cgroup2")? {
                 return Ok(false);
             }
         }
     }
+    if hierarchies == 0 {
+        return Err(format!("cannot tell whether control group {cgroups_path:?} is empty: none are mounted here"));
+    }
     Ok(true)
-}
-
-fn is_relative(cgroups_path: &str) -> bool {
-    !cgroups_path.starts_with('/') && cgroups_path.split(':').count() != 3
 }
 
 /// The absolute paths that a runtime may have made of a spec's `cgroupsPath`.
@@ -136,9 +137,11 @@ fn readings(cgroups_path: &str) -> Result<Vec<String>, String> {
         return bad("it is the top of all groups, or none");
     }
     let parts: Vec<&str> = path.split(':').collect();
-    let [slice, prefix, name] = parts[..] else {
+    let [slice, prefix, name] = parts[..] else { return Ok(vec![format!("/{path}")]) };
+    if path.contains('/') {
+        // Names of units have no slash.
         return Ok(vec![format!("/{path}")]);
-    };
+    }
     let slice = match slice_path(if slice.is_empty() { "system.slice" } else { slice }) {
         Some(slice) => slice,
         None => return bad("its first part is not the name of a slice"),
@@ -264,7 +267,7 @@ mod tests {
             if let Ok(paths) = readings(&path) {
                 prop_assert!(!paths.is_empty());
                 for path in paths {
-                    prop_assert!(path.starts_with('/') && path.trim_matches('/') != "" && !path.split('/').any(|part| part == ".."));
+                    prop_assert!(path.starts_with('/') && !path.trim_matches('/').is_empty() && !path.split('/').any(|part| part == ".."));
                 }
             }
         }

@@ -13,8 +13,7 @@ const DEEPEST: usize = 4;
 const MOST: usize = 4096;
 
 /// Character majors by name, from the text of `/proc/devices`; block devices are another space and left out.
-#[must_use]
-pub fn majors(bytes: &[u8]) -> Majors {
+pub(crate) fn majors(bytes: &[u8]) -> Majors {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines();
     lines.by_ref().find(|line| line.starts_with("Character devices:"));
@@ -28,8 +27,7 @@ pub fn majors(bytes: &[u8]) -> Majors {
 }
 
 /// Whether a major of this name belongs to a GPU: NVIDIA's own, VFIO's groups, GPUDirect's.
-#[must_use]
-pub fn is_gpu_name(name: &str) -> bool {
+pub(crate) fn is_gpu_name(name: &str) -> bool {
     name.starts_with("nvidia") || matches!(name, "vfio" | "gdrdrv")
 }
 

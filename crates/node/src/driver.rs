@@ -49,8 +49,7 @@ pub fn information(bytes: &[u8]) -> Information {
 }
 
 /// Version of the loaded driver, from the text of `version`: 2 or 3 numbers, the first of at least three digits.
-#[must_use]
-pub fn version(bytes: &[u8]) -> Option<String> {
+fn version(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
     text.split_ascii_whitespace().find(|word| is_version(word)).map(str::to_owned)
 }
@@ -62,10 +61,7 @@ fn is_version(word: &str) -> bool {
 }
 
 /// The GPUs that the driver holds, by PCI address in sysfs spelling, sorted; none without a driver.
-///
-/// # Errors
-/// The folder is there and cannot be listed.
-pub fn addresses(host: &Host) -> Result<Vec<String>, NodeError> {
+fn addresses(host: &Host) -> Result<Vec<String>, NodeError> {
     let folder = host.path("proc/driver/nvidia/gpus");
     let failed = |e| NodeError::new("list", folder.as_str(), e);
     let Some(entries) = found(fs::read_dir(&folder).map_err(failed))? else {

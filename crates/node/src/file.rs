@@ -51,7 +51,7 @@ pub(crate) fn size(stat: &FileStat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// Whether it is of this kind.
-pub(crate) fn is(stat: &FileStat, kind: SFlag) -> bool {
-    stat.st_mode & SFlag::S_IFMT.bits() == kind.bits()
+/// Whether a file with this mode is of this kind.
+pub(crate) fn is(mode: u32, kind: SFlag) -> bool {
+    mode & SFlag::S_IFMT.bits() == kind.bits()
 }

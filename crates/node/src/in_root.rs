@@ -50,7 +50,7 @@ impl InRoot {
     pub fn device(&self, path: &Path) -> Result<(u32, u32), NodeError> {
         let (stat, _) =
             self.look(path).map(|handle| file::id_of(&handle))?.map_err(|e| self.failed("look at", path, e))?;
-        if !file::is(&stat, SFlag::S_IFCHR) {
+        if !file::is(stat.st_mode, SFlag::S_IFCHR) {
             return Err(self.failed("look at", path, std::io::Error::other("not a character device")));
         }
         Ok(devices::numbers(stat.st_rdev))
@@ -72,7 +72,7 @@ impl InRoot {
         let handle = self.look(path)?;
         // An image may hold device nodes, and opening some of them does something: look first, then open what was seen.
         let (stat, id) = file::id_of(&handle).map_err(|e| self.failed("look at", path, e))?;
-        if !file::is(&stat, SFlag::S_IFREG) {
+        if !file::is(stat.st_mode, SFlag::S_IFREG) {
             return Err(self.failed("read", path, std::io::Error::other("not a regular file")));
         }
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;

@@ -1,40 +1,38 @@
 //! The folders that device nodes of the host live in, by identity, and where else a mount table shows them.
 
 use contract::config::Host;
-use nix::sys::stat::{FileStat, stat};
+use nix::sys::stat::stat;
 
-use crate::look;
+use crate::devices;
+use crate::look::{self, Id, Seen};
 use crate::mountinfo::Mount;
 
 /// `/`, `/dev`, and the configured roots that are something else than these.
 #[derive(Debug, Default)]
 pub(crate) struct Landmarks {
-    root: Option<(u64, u64)>,
+    root: Option<Id>,
     dev: Option<Place>,
     dev_root: Option<Place>,
-    driver_root: Option<(u64, u64)>,
+    driver_root: Option<Id>,
 }
 
 impl Landmarks {
     /// What is not there is no landmark.
     pub(crate) fn of(host: &Host) -> Self {
-        let root = stat("/").ok().map(|stat| id(&stat));
+        let root = id("/");
         let dev = Place::of("/dev");
         let dev_root = Place::of(&host.dev_root()).filter(|place| dev.as_ref().is_none_or(|dev| dev.id != place.id));
-        let driver_root =
-            stat(host.driver_root()).ok().map(|stat| id(&stat)).filter(|&driver_root| Some(driver_root) != root);
+        let driver_root = id(host.driver_root()).filter(|&driver_root| Some(driver_root) != root);
         Self { root, dev, dev_root, driver_root }
     }
 
     /// What a folder is in these terms.
-    pub(crate) fn folder(&self, stat: &FileStat, real: String) -> guard::Dir {
-        let this = Some(id(stat));
-        let in_dev_root = self.dev_root.as_ref().is_some_and(|place| place.holds(stat, &real));
+    pub(crate) fn folder(&self, id: Id, real: String) -> guard::Dir {
         guard::Dir {
-            is_root: this == self.root,
-            on_dev: self.dev.as_ref().is_some_and(|dev| dev.holds(stat, &real)),
-            is_dev: self.dev.as_ref().is_some_and(|dev| Some(dev.id) == this),
-            in_driver_root: in_dev_root || (self.driver_root.is_some() && self.driver_root == this),
+            is_root: self.root == Some(id),
+            on_dev: self.dev.as_ref().is_some_and(|dev| dev.holds(id, &real)),
+            is_dev: self.dev.as_ref().is_some_and(|dev| dev.id == id),
+            in_driver_root: self.driver_root == Some(id) || self.dev_root.as_ref().is_some_and(|p| p.holds(id, &real)),
             real,
         }
     }
@@ -48,7 +46,7 @@ impl Landmarks {
 /// A folder with device nodes.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
-    id: (u64, u64),
+    id: Id,
     /// It is a mount of its own, so its file system holds nothing else.
     own: bool,
     real: String,
@@ -56,19 +54,19 @@ struct Place {
 
 impl Place {
     fn of(path: &str) -> Option<Self> {
-        let seen = look::patiently(path).ok()?;
-        let above = stat(format!("{}/..", seen.real).as_str()).ok()?;
-        Some(Self { id: id(&seen.stat), own: above.st_dev != seen.stat.st_dev, real: seen.real })
+        let Seen { stat, real, .. } = look::patiently(path).ok()?;
+        let (above, _) = id(&format!("{real}/.."))?;
+        Some(Self { id: stat.id, own: above != stat.id.0, real })
     }
 
     /// Whether it is this folder, or lies inside.
-    fn holds(&self, stat: &FileStat, real: &str) -> bool {
-        if self.own { stat.st_dev == self.id.0 } else { id(stat) == self.id || is_within(real, &self.real) }
+    fn holds(&self, id: Id, real: &str) -> bool {
+        if self.own { id.0 == self.id.0 } else { id == self.id || is_within(real, &self.real) }
     }
 }
 
-fn id(stat: &FileStat) -> (u64, u64) {
-    (stat.st_dev, stat.st_ino)
+fn id(path: &str) -> Option<Id> {
+    stat(path).ok().map(|stat| (devices::numbers(stat.st_dev), stat.st_ino))
 }
 
 /// Whether `path` is `folder` or below it; both absolute and resolved.
@@ -114,7 +112,7 @@ mod tests {
         10 1 0:6 /null /srv/jail/null rw - devtmpfs devtmpfs rw\n";
 
     fn place(real: &str, own: bool) -> Place {
-        Place { id: (0, 0), own, real: real.into() }
+        Place { id: ((0, 0), 0), own, real: real.into() }
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod trust;
 mod write;
 
 pub use boot::{boot_id, now, rfc3339};
-pub use devices::{check_node, is_gpu_name, majors};
+pub use devices::check_node;
 pub use driver::facts;
 pub use error::NodeError;
 pub use file::file_id;
@@ -27,4 +27,4 @@ pub use in_root::InRoot;
 pub use node::Node;
 pub use sys::random_hex128;
 pub use trust::{TrustError, Trusted, read_trusted};
-pub use write::{Mode, TEMPORARY, write_atomic};
+pub use write::{Mode, write_atomic};

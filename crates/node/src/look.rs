@@ -9,23 +9,33 @@ use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlink};
-use nix::sys::stat::{FileStat, SFlag, fstatat};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2, readlink};
+use nix::sys::stat::SFlag;
 
 use crate::error::words;
-use crate::file;
 use crate::landmarks::is_within;
+use crate::{file, sys};
 
 /// `RESOLVE_CACHED` of `linux/openat2.h` (Linux 5.12): fail with EAGAIN where the caches do not suffice.
 const CACHED: ResolveFlag = ResolveFlag::from_bits_retain(0x20);
-/// Attributes from the caches, however old.
-const DONT_SYNC: AtFlags = AtFlags::from_bits_retain(libc::AT_STATX_DONT_SYNC);
 /// A dead server does not answer at all; a live one answers much faster.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
+/// A file's device (major, minor) and inode.
+pub(crate) type Id = ((u32, u32), u64);
+
+/// What a file system's attributes say of an object.
+pub(crate) struct Stat {
+    pub(crate) id: Id,
+    /// Kind and permission bits.
+    pub(crate) mode: u32,
+    /// Device numbers of a node.
+    pub(crate) rdev: (u32, u32),
+}
+
 /// What was found.
 pub(crate) struct Seen {
-    pub(crate) stat: FileStat,
+    pub(crate) stat: Stat,
     /// The path with all links resolved; for folders and files.
     pub(crate) real: String,
     /// A magic link of procfs was followed: in another process it leads elsewhere.
@@ -105,9 +115,9 @@ fn resolve(path: &str, caches: ResolveFlag) -> nix::Result<Outcome> {
 
 fn see(path: &str, resolve: ResolveFlag) -> nix::Result<Seen> {
     let handle = openat2(AT_FDCWD, path, OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(resolve))?;
-    let stat = fstatat(&handle, "", AtFlags::AT_EMPTY_PATH | DONT_SYNC)?;
+    let stat = sys::stat_cached(&handle)?;
     let mut real = String::new();
-    if !file::is(&stat, SFlag::S_IFCHR) && !file::is(&stat, SFlag::S_IFBLK) {
+    if !file::is(stat.mode, SFlag::S_IFCHR) && !file::is(stat.mode, SFlag::S_IFBLK) {
         // No answer of the file system's: the kernel knows the names.
         let link = readlink(format!("/proc/self/fd/{}", handle.as_raw_fd()).as_str())?;
         real = link.into_string().map_err(|_| Errno::EILSEQ)?;

@@ -49,18 +49,18 @@ impl Node {
     }
 
     fn object(&self, seen: Seen) -> Object {
-        if file::is(&seen.stat, SFlag::S_IFCHR) {
-            let (major, minor) = devices::numbers(seen.stat.st_rdev);
+        if file::is(seen.stat.mode, SFlag::S_IFCHR) {
+            let (major, minor) = seen.stat.rdev;
             return Object::Char { major, minor };
         }
         if seen.by_magic {
             return Object::Unjudgeable(MAGIC.to_owned());
         }
-        if file::is(&seen.stat, SFlag::S_IFBLK) {
+        if file::is(seen.stat.mode, SFlag::S_IFBLK) {
             return Object::Block;
         }
-        if file::is(&seen.stat, SFlag::S_IFDIR) {
-            return Object::Dir(self.landmarks().folder(&seen.stat, seen.real));
+        if file::is(seen.stat.mode, SFlag::S_IFDIR) {
+            return Object::Dir(self.landmarks().folder(seen.stat.id, seen.real));
         }
         Object::Other { real: seen.real }
     }

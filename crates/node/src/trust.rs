@@ -59,7 +59,7 @@ pub fn read_trusted(path: &Path, max: usize) -> Result<Trusted, TrustError> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let fd = openat(&folder, name, flags, Mode::empty()).map_err(|e| failed(path, e))?;
     let (stat, id) = file::id_of(&fd).map_err(|e| failed(path, e))?;
-    if !file::is(&stat, SFlag::S_IFREG) {
+    if !file::is(stat.st_mode, SFlag::S_IFREG) {
         return Err(untrusted(path, "is not a regular file"));
     }
     if stat.st_nlink != 1 {
@@ -102,10 +102,10 @@ fn walk(path: &Path) -> Result<(OwnedFd, &Path), TrustError> {
 
 fn check_folder(path: &Path, folder: &OwnedFd) -> Result<(), TrustError> {
     let stat = fstat(folder).map_err(|e| failed(path, e))?;
-    if file::is(&stat, SFlag::S_IFLNK) {
+    if file::is(stat.st_mode, SFlag::S_IFLNK) {
         return Err(untrusted(path, "is a symbolic link, must be the folder itself"));
     }
-    if !file::is(&stat, SFlag::S_IFDIR) {
+    if !file::is(stat.st_mode, SFlag::S_IFDIR) {
         return Err(untrusted(path, "is not a folder"));
     }
     only_root_writes(path, &stat)

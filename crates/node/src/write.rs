@@ -9,7 +9,7 @@ use crate::error::NodeError;
 use crate::sys;
 
 /// How the name of a file begins that a crash of ours may leave behind; it ends with `.tmp`.
-pub const TEMPORARY: &str = ".quilt-gpu.";
+const TEMPORARY: &str = ".quilt-gpu.";
 
 /// Permission bits and owner of a file to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,5 @@
 //! Trusted reads, atomic writes, a container's root seen from outside, and the checks of nodes and facts.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};

@@ -1,4 +1,5 @@
 //! What lies behind mount sources, on real nodes, links and mounts. Needs root: nodes are made.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::fs;
 use std::os::fd::AsRawFd;

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use contract::Refusal;
-use serde_json::{Value, json};
+use contract::{Contract, Note, Refusal};
+use serde::Serialize;
+use serde_json::Value;
 use shim::Verdict;
 
 use crate::cli::{Context, Format, not_offered};
@@ -31,12 +32,26 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
     Ok(if verdict.refusals.is_empty() { Exit::Done } else { Exit::Refused })
 }
 
-fn document(verdict: &Verdict) -> Result<Value, Failure> {
+/// The public form, in this order.
+#[derive(Serialize)]
+struct Document<'a> {
+    verdict: &'static str,
+    refusals: Vec<Value>,
+    notes: &'a [Note],
+    grant: Option<&'a Contract>,
+    patch: Vec<Value>,
+}
+
+fn document(verdict: &Verdict) -> Result<Document<'_>, Failure> {
     let word = if verdict.refusals.is_empty() { "accept" } else { "refuse" };
     let refusals: Vec<Value> = verdict.refusals.iter().map(Refusal::to_json).collect();
-    Ok(
-        json!({ "verdict": word, "refusals": refusals, "notes": verdict.notes, "grant": verdict.grant, "patch": patch(verdict)? }),
-    )
+    Ok(Document {
+        verdict: word,
+        refusals,
+        notes: &verdict.notes,
+        grant: verdict.grant.as_ref(),
+        patch: patch(verdict)?,
+    })
 }
 
 /// The operations as JSON; each prints itself as one.
@@ -59,7 +74,7 @@ fn text(verdict: &Verdict) -> String {
         });
         out.push_str(&match verdict.patch.len() {
             0 => "config.json stays as it is\n".to_owned(),
-            n => format!("{n} changes to config.json; --format patch shows them\n"),
+            n => format!("{n} change(s) to config.json; --format patch shows them\n"),
         });
     }
     for note in &verdict.notes {

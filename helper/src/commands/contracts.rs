@@ -8,6 +8,7 @@ use contract::request::{Asked, Request, from_json};
 use contract::{Code, Contract, Refusal};
 use ledger::Ledger;
 use ledger::audit::Kind;
+use serde::Serialize;
 use serde_json::json;
 use shim::Setup;
 
@@ -88,6 +89,14 @@ fn prepare(args: &Prepare, context: &mut Context<'_>) -> Result<(), Failure> {
     }
 }
 
+/// What a control plane gets: who brings the token within this time gets what the contract lists.
+#[derive(Serialize)]
+struct Prepared<'a> {
+    token: &'a str,
+    seconds: u64,
+    contract: &'a Contract,
+}
+
 fn reserve(request: &Request, id: &str, context: &mut Context<'_>) -> Result<(), Failure> {
     let setup = &context.setup;
     let seconds = setup.config.request.reservation_seconds;
@@ -98,7 +107,6 @@ fn reserve(request: &Request, id: &str, context: &mut Context<'_>) -> Result<(),
                 ledger::draft(&inventory, gpus, request, &setup.config.policy, id, None, node::now())
             })
         });
-    record::reclaimed(setup, &ledger)?;
     let reserved = reserved.map_err(|refusal| refuse(refusal, Some(request), context))?;
     let fields = [
         ("contract", id.into()),
@@ -106,8 +114,13 @@ fn reserve(request: &Request, id: &str, context: &mut Context<'_>) -> Result<(),
         ("gpus", record::gpus(&reserved.contract.gpus)),
         ("seconds", seconds.into()),
     ];
-    record::append(&context.setup, Kind::Reserve, fields)?;
-    context.document(&json!({ "token": reserved.token, "seconds": seconds, "contract": reserved.contract }))
+    let recorded = record::reclaimed(setup, &ledger).and_then(|()| record::append(setup, Kind::Reserve, fields));
+    if let Err(failure) = recorded {
+        // Nobody learns this token; without this its time would have to run out.
+        let _ = ledger.cancel(&reserved.token);
+        return Err(failure);
+    }
+    context.document(&Prepared { token: &reserved.token, seconds, contract: &reserved.contract })
 }
 
 /// A refusal on its way out; the log may be unwritable, and the refusal stands all the same.
@@ -131,8 +144,11 @@ fn read(path: &PathBuf) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
+/// A contract in force with its key, or why it is not trusted.
+type Keyed = (Key, Result<Contract, Refusal>);
+
 /// All contracts by key; one that is not trusted is listed with the reason.
-fn in_force(context: &Context<'_>) -> Result<Vec<(Key, Result<Contract, Refusal>)>, Failure> {
+fn in_force(context: &Context<'_>) -> Result<Vec<Keyed>, Failure> {
     let ledger = Ledger::open(context.setup.state_dir()).map_err(Failure::internal)?;
     ledger.contracts().map_err(Failure::internal)
 }
@@ -194,6 +210,8 @@ fn verify(key: Option<&str>, context: &mut Context<'_>) -> Result<Exit, Failure>
             .map(|(key, refusal)| json!({ "key": key.as_str(), "refusal": refusal.as_ref().map(Refusal::to_json) }))
             .collect();
         context.document(&list)?;
+    } else if judged.is_empty() {
+        writeln!(context.out, "no contract is in force")?;
     } else {
         let rows: Vec<_> = judged
             .iter()

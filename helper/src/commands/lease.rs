@@ -156,11 +156,8 @@ fn acquire(args: &Acquire, context: &mut Context<'_>, json: bool) -> Result<(), 
     let granted = ledger.acquire_named(&inventory, &request, &args.holder);
     record::reclaimed(&context.setup, &ledger)?;
     let gpus = granted?;
-    record::append(
-        &context.setup,
-        ledger::audit::Kind::Create,
-        [("holder", args.holder.as_str().into()), ("gpus", record::gpus(&gpus))],
-    )?;
+    let fields = [("holder", args.holder.as_str().into()), ("gpus", record::gpus(&gpus))];
+    record::append(&context.setup, ledger::audit::Kind::Reserve, fields)?;
     if json {
         return context.document(&json!({ "holder": args.holder, "gpus": gpus }));
     }

@@ -9,3 +9,6 @@ pub(crate) mod inventory;
 pub(crate) mod lease;
 pub(crate) mod manual;
 pub(crate) mod version;
+
+#[cfg(test)]
+mod tests;

@@ -14,12 +14,18 @@ use super::fixture;
 
 /// Tells what the container can see and open, then stays.
 const LOOK: &str = r#"
-open_it() { if (exec 3<>"$1") 2>/tmp/e; then echo "open"; else sed 's/.*: //' /tmp/e; fi; }
-for d in /dev/nvidia*; do [ -e "$d" ] && echo "$d: $(open_it "$d")"; done
+open_it() {
+  (exec 3<>"$1") 2>/tmp/e && { echo "may open"; return; }
+  case "$(cat /tmp/e)" in
+    *"No such device or address") echo "may open (no driver answers)" ;;
+    *) echo "may not open:$(sed 's/.*://' /tmp/e)" ;;
+  esac
+}
+for d in /dev/nvidia*; do [ -e "$d" ] && echo "$d  $(open_it "$d")"; done
 for n in 0 1 2 3; do
-  [ -e /dev/nvidia$n ] || { mknod /tmp/n$n c 195 $n && echo "made nvidia$n itself: $(open_it /tmp/n$n)"; }
+  [ -e /dev/nvidia$n ] || { mknod /tmp/n$n c 195 $n && echo "a node of its own for nvidia$n  $(open_it /tmp/n$n)"; }
 done
-ls /usr/lib64 2>/dev/null | grep -q . && echo libraries: $(ls /usr/lib64)
+ls /usr/lib64 | grep -q . && echo "libraries  "$(ls /usr/lib64)
 echo end
 exec sleep 600
 "#;
@@ -113,7 +119,7 @@ impl Runtime {
             fs::create_dir_all(bundle.join("rootfs").join(folder))?;
         }
         fs::copy(&self.busybox, bundle.join("rootfs/bin/busybox"))?;
-        for name in ["sh", "ls", "sed", "mknod", "sleep", "grep"] {
+        for name in ["sh", "cat", "grep", "ls", "mknod", "sed", "sleep"] {
             symlink("busybox", bundle.join("rootfs/bin").join(name))?;
         }
         let mut spec = spec();

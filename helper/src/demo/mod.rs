@@ -49,16 +49,17 @@ pub(crate) fn run(runtime: &Path, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 /// A folder that is removed at the end.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    fn make() -> Result<Self, Failure> {
+    pub(crate) fn make() -> Result<Self, Failure> {
         let fit =
             |path: &&str| fs::metadata(path).is_ok_and(|it| it.is_dir() && it.uid() == 0 && it.mode() & 0o022 == 0);
         let parent = PARENTS.iter().find(|path| fit(path)).ok_or_else(|| {
             Failure::Internal(format!("none of {} is a folder that only root can write", PARENTS.join(", ")))
         })?;
-        let path = Path::new(parent).join(format!("quilt-gpu-demo.{}", std::process::id()));
+        let name = node::random_hex128().map_err(Failure::internal)?;
+        let path = Path::new(parent).join(format!("quilt-gpu-demo.{name}"));
         fs::create_dir(&path)
             .map_err(|cause| Failure::Internal(format!("cannot create {}: {cause}", path.display())))?;
         Ok(Self(path))
@@ -73,7 +74,7 @@ impl Drop for Folder {
 }
 
 /// The made-up node and a configuration that points at it. Its folder is its own: no container may lie in that.
-fn prepare(folder: &Path) -> Result<Setup, Failure> {
+pub(crate) fn prepare(folder: &Path) -> Result<Setup, Failure> {
     let failed =
         |cause: std::io::Error| Failure::Internal(format!("cannot lay out the node in {}: {cause}", folder.display()));
     fixture::lay_out(&folder.join("node")).map_err(failed)?;
@@ -100,7 +101,7 @@ struct Story<'a> {
 
 impl Story<'_> {
     fn tell(&mut self) -> Result<(), Failure> {
-        self.say("a node with four GPUs; no driver is behind them, so an open that is allowed says \"No such device or address\", one that is not says \"Operation not permitted\"")?;
+        self.say("a node with four GPUs, made up: its device nodes are real, and no driver answers behind them")?;
         let seen = inventory::refresh(self.setup).map_err(Failure::Internal)?;
         write!(self.out, "{}", commands::inventory::text(&seen.inventory))?;
 

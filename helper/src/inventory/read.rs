@@ -103,3 +103,6 @@ pub(crate) fn at_name(dev_root: &str, name: &str) -> AtName {
     };
     AtName::Other(what.into())
 }
+
+#[cfg(test)]
+mod tests;

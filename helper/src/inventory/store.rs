@@ -4,8 +4,8 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use contract::Refusal;
 use contract::inventory::Inventory;
+use contract::{Code, Refusal};
 use node::{Mode, write_atomic};
 use shim::Setup;
 
@@ -26,7 +26,7 @@ pub fn refresh(setup: &Setup) -> Result<Refreshed, String> {
     let inventory = super::discover(&setup.config.host)?;
     let path = setup.state_dir().join(shim::INVENTORY);
     let before = std::fs::read(&path).ok();
-    let old = before.as_deref().and_then(|bytes| serde_json::from_slice(bytes).ok());
+    let old = before.as_deref().and_then(|bytes| contract::read::document(bytes).ok());
     let bytes = serde_json::to_vec_pretty(&inventory)
         .map_err(|cause| format!("cannot write the inventory as JSON: {cause}"))?;
     if before.as_deref() != Some(&bytes) {
@@ -37,15 +37,27 @@ pub fn refresh(setup: &Setup) -> Result<Refreshed, String> {
     Ok(Refreshed { inventory, changes })
 }
 
-/// The stored inventory, made anew when it is missing or the node has changed since, as the runtime would.
+/// The stored inventory, to grant from: made anew when it is missing, when the node has changed since, or when
+/// something stopped GPUs then, which may have been mended.
 ///
 /// # Errors
-/// `DRIVER_NOT_READY` or `CONTRACT_STALE` when a fresh one does not hold either, `INTERNAL` when it cannot be made.
+/// `DRIVER_NOT_READY` or `CONTRACT_STALE` when a fresh one does not serve either, `INTERNAL` when it cannot be made.
 pub fn current(setup: &Setup) -> Result<Inventory, Refusal> {
-    shim::read_inventory(setup).or_else(|_| {
+    shim::read_inventory(setup).and_then(ready).or_else(|_| {
         refresh(setup).map_err(|cause| Refusal::internal("inventory-refresh", &cause))?;
-        shim::read_inventory(setup)
+        shim::read_inventory(setup).and_then(ready)
     })
+}
+
+/// All or nothing: a node that lacks a part of the driver grants nothing.
+fn ready(inventory: Inventory) -> Result<Inventory, Refusal> {
+    match inventory.findings.iter().find(|finding| finding.stops) {
+        None => Ok(inventory),
+        Some(finding) => {
+            let help = "mend that on the node; `quilt-gpu inventory` shows whether it is";
+            Err(Refusal::new(Code::DriverNotReady, "driver-not-ready", &finding.message, help))
+        }
+    }
 }
 
 /// The state folder is nobody's business but root's.

@@ -1,4 +1,4 @@
-//! The assembly on made-up facts, and the whole way over a made-up root on disk.
+//! The assembly on made-up facts.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use node::pci::Device;
 use super::*;
 use crate::inventory::nodes::AtName;
 
-const VERSION: &str = "535.309.01";
+pub(super) const VERSION: &str = "535.309.01";
 
 fn facts() -> Facts {
     let majors = [("nvidia", 195), ("nvidia-modeset", 195), ("nvidia-uvm", 511), ("nvidiactl", 195)];
@@ -105,7 +105,7 @@ fn library(stem: &str, version: &str, soname: &str, class: Class) -> (Candidate,
     (candidate(&format!("{folder}/{stem}.so.{version}")), elf)
 }
 
-fn codes(inventory: &Inventory) -> Vec<(&str, bool)> {
+pub(super) fn codes(inventory: &Inventory) -> Vec<(&str, bool)> {
     inventory.findings.iter().map(|finding| (finding.code.as_str(), finding.stops)).collect()
 }
 
@@ -232,7 +232,8 @@ fn without_a_driver_hardware_is_listed_and_nothing_given() {
 #[test]
 fn only_the_loaded_version_is_given_out() {
     let old = |soname, stem| library(stem, "470.1", soname, Class::Elf64);
-    let table: [(Vec<(Candidate, Elf)>, &[&str], &[(&str, bool)]); 5] = [
+    type Row<'a> = (Vec<(Candidate, Elf)>, &'a [&'a str], &'a [(&'a str, bool)]);
+    let table: [Row<'_>; 5] = [
         (Made::new().libraries, &["libcuda.so.1", "libnvidia-ml.so.1"], &[]),
         (
             [vec![old("libcuda.so.1", "libcuda")], Made::new().libraries].concat(),
@@ -318,101 +319,4 @@ fn changes_are_named() {
         "~ node /dev/nvidiactl: /dev/nvidiactl 195:255, mode 0666, owner 0:0 -> /dev/nvidiactl 195:255, mode 0660, owner 0:0",
     ];
     assert_eq!(lines, expected);
-}
-
-/// A host root on disk, with real device nodes when we are root.
-fn host(root: &std::path::Path) -> Host {
-    Host { root: root.to_str().unwrap().to_owned(), ..Host::default() }
-}
-
-fn put(root: &std::path::Path, name: &str, content: &[u8]) {
-    let path = root.join(name);
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, content).unwrap();
-}
-
-/// The least that the kernel shows of one GPU with its driver.
-fn lay_out(root: &std::path::Path) {
-    for (name, content) in [
-        ("vendor", "0x10de\n"),
-        ("device", "0x20b0\n"),
-        ("class", "0x030200\n"),
-        ("numa_node", "1\n"),
-        ("drm/card0/dev", "226:0\n"),
-    ] {
-        put(root, &format!("sys/bus/pci/devices/0000:01:00.0/{name}"), content.as_bytes());
-    }
-    for (name, content) in [("vendor", "0x10de\n"), ("device", "0x1aef\n"), ("class", "0x040300\n")] {
-        put(root, &format!("sys/bus/pci/devices/0000:01:00.1/{name}"), content.as_bytes());
-    }
-    std::os::unix::fs::symlink(
-        "../../../../bus/pci/drivers/nvidia",
-        root.join("sys/bus/pci/devices/0000:01:00.0/driver"),
-    )
-    .unwrap();
-    put(
-        root,
-        "proc/driver/nvidia/version",
-        format!("NVRM version: NVIDIA UNIX x86_64 Kernel Module  {VERSION}  Fri Jan 10\n").as_bytes(),
-    );
-    put(
-        root,
-        "proc/driver/nvidia/gpus/0000:01:00.0/information",
-        b"Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-5d1f\nDevice Minor: \t 3\n",
-    );
-    put(
-        root,
-        "proc/devices",
-        b"Character devices:\n195 nvidia\n195 nvidiactl\n511 nvidia-uvm\n\nBlock devices:\n259 blkext\n",
-    );
-}
-
-#[test]
-fn a_root_without_a_gpu_has_an_empty_inventory() {
-    let root = tempfile::tempdir().unwrap();
-    let inventory = discover(&host(root.path())).unwrap();
-    assert_eq!((inventory.gpus.len(), inventory.control.len(), inventory.findings.len()), (0, 0, 0));
-}
-
-#[test]
-fn a_root_on_disk() {
-    let root = tempfile::tempdir().unwrap();
-    lay_out(root.path());
-    let inventory = discover(&host(root.path())).unwrap();
-    let [gpu] = inventory.gpus.as_slice() else { panic!("{:?}", inventory.gpus) };
-    assert_eq!(
-        (gpu.minor, gpu.uuid.as_deref(), gpu.model.as_deref(), gpu.numa, gpu.device_id.as_str()),
-        (Some(3), Some("GPU-5d1f"), Some("NVIDIA A100"), Some(1), "0x20b0")
-    );
-    assert!(gpu.unavailable.as_deref().is_some_and(|why| why.contains("dev/nvidia3 does not exist")), "{gpu:?}");
-    assert!(codes(&inventory).contains(&("library-missing", true)), "{:?}", inventory.findings);
-}
-
-#[test]
-fn nodes_on_disk_count_by_number_and_links_are_not_followed() {
-    if !nix::unistd::geteuid().is_root() {
-        println!("skipped: making device nodes needs root");
-        return;
-    }
-    let root = tempfile::tempdir().unwrap();
-    lay_out(root.path());
-    let dev = root.path().join("dev");
-    std::fs::create_dir(&dev).unwrap();
-    let make = |name: &str, major, minor| {
-        use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-        mknod(&dev.join(name), SFlag::S_IFCHR, Mode::from_bits_truncate(0o660), makedev(major, minor)).unwrap();
-    };
-    for (name, major, minor) in
-        [("nvidia3", 195, 3), ("nvidia-uvm", 511, 0), ("nvidia-uvm-tools", 511, 0), ("real", 195, 255)]
-    {
-        make(name, major, minor);
-    }
-    std::os::unix::fs::symlink("real", dev.join("nvidiactl")).unwrap();
-    let inventory = discover(&host(root.path())).unwrap();
-    let node = &inventory.gpus[0].nodes[0];
-    assert_eq!((node.path.as_str(), node.major, node.minor, node.mode & 0o600), ("/dev/nvidia3", 195, 3, 0o600));
-    assert_eq!(node.host_path, format!("{}/nvidia3", dev.display()));
-    let control: Vec<_> = inventory.control.iter().map(|node| node.path.as_str()).collect();
-    assert_eq!(control, ["/dev/nvidia-uvm"], "{:?}", inventory.findings);
-    assert_eq!(inventory.findings.iter().filter(|finding| finding.code == "node-mismatch").count(), 2);
 }

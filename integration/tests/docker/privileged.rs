@@ -22,7 +22,8 @@ fn privileged_containers_run_and_have_no_gpu() -> Result<()> {
     let plain = privileged("plain")?;
     assert!(plain.numbers().values().all(|(made, open)| made == "ok" && open != "EPERM"), "the control must see GPUs");
     let ours = privileged("quilt-gpu")?;
-    assert_eq!(ours.gpus()?, BTreeSet::new());
+    assert_eq!(ours.open_numbers(), BTreeSet::new());
+    assert_eq!(ours.gpus_by_node()?, BTreeSet::new());
 
     // Everything else of a privileged container is there.
     for script in [
@@ -30,7 +31,7 @@ fn privileged_containers_run_and_have_no_gpu() -> Result<()> {
         "mknod /tmp/f c 10 229 && exec 3<>/tmp/f",
         "mknod /tmp/m c 1 3 && exec 3<>/tmp/m",
         "mkdir -p /tmp/t && mount -t tmpfs none /tmp/t && umount /tmp/t",
-        "ip link add d0 type dummy && ip link del d0",
+        "ip link set lo mtu 1400 && ip link show lo | grep 1400",
     ] {
         for runtime in ["plain", "quilt-gpu"] {
             let call = ["--rm", "--privileged", "--runtime", runtime, IMAGE, "sh", "-c", script];

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use integration::{Bundle, PROBE_ALL, Result, Rootfs, Seen, Site, Spec, run};
+use integration::{PROBE_ALL, Result, Rootfs, Seen, Site, Spec, run};
 
 use crate::{Bench, PROBE};
 
@@ -49,11 +49,11 @@ fn libraries_load_by_soname_in_both_families_of_images() -> Result<()> {
     for (id, rootfs, folder) in
         [("debian", &bench.rootfs, "/usr/lib/x86_64-linux-gnu/"), ("lib64", &lib64, "/usr/lib64/")]
     {
-        let plain = Bundle::new(bench.site.join(format!("plain-{id}")), &Spec::new().args(PROBE_ALL), rootfs)?;
+        let plain = bench.bundle_in(&format!("plain-{id}"), &Spec::new().args(PROBE_ALL), rootfs)?;
         let without = Seen::of(&bench.runc.whole_life(&format!("plain-{id}"), &plain)?)?;
         assert!(without.library("libcuda.so.1").is_err(), "{id}: the image itself has the library");
 
-        let bundle = Bundle::new(bench.site.join(format!("bundle-{id}")), &asking, rootfs)?;
+        let bundle = bench.bundle_in(id, &asking, rootfs)?;
         let seen = Seen::of(&bench.runc.whole_life(id, &bundle)?)?;
         assert_eq!(seen.gpus()?.len(), 1, "{id}");
         for name in ["libcuda.so.1", "libnvidia-ml.so.1"] {

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use integration::{Builder, Bundle, PROBE_ALL, QuiltOptions, Result, Runc, Seen, Site, Spec};
+use integration::{Builder, PROBE_ALL, QuiltOptions, Result, Runc, Seen, Site, Spec};
 
 use crate::{Bench, RUNC, bytes};
 
@@ -30,8 +30,10 @@ fn a_bundle_serves_again_and_is_put_back() -> Result<()> {
         assert!(bytes(&bundle.config())? == original);
     }
 
-    // An engine that lost its runtime between two creates: the injected config.json is judged by its original.
-    fs::write(bundle.config(), &injected).unwrap();
+    // Somebody who knows nothing of us removed the container: what we wrote is judged by its original.
+    bench.runc.create("again", &bundle)?.checked()?;
+    Runc::new(RUNC, bench.site.join("runc"))?.delete("again", true)?.checked()?;
+    assert!(bytes(&bundle.config())? != original);
     bench.runc.create("again", &bundle)?.checked()?;
     let leases = bench.site.leases_on_disk()?;
     let second = bench.runc.create("again", &bundle)?;
@@ -41,6 +43,7 @@ fn a_bundle_serves_again_and_is_put_back() -> Result<()> {
     bench.runc.wait_stopped("again")?;
     bench.runc.delete("again", false)?.checked()?;
     assert_eq!(bench.site.leases_on_disk()?, BTreeSet::new());
+    assert!(bytes(&bundle.config())? == original, "config.json was not put back");
     Ok(())
 }
 
@@ -102,7 +105,7 @@ fn equal_ids_under_two_state_roots_do_not_free_each_other() -> Result<()> {
     let asking = Spec::new().args(["quilt-probe", "sleep"]).env("QUILT_GPU_COUNT", "1");
     let mut gpus = Vec::new();
     for (name, runc) in [("first", &bench.runc), ("second", &other)] {
-        let bundle = Bundle::new(bench.site.join(name), &asking, &bench.rootfs)?;
+        let bundle = bench.bundle(name, &asking)?;
         runc.create("same", &bundle)?.checked()?;
         runc.start("same")?.checked()?;
         gpus.extend(Seen::of(&runc.exec("same", &PROBE_ALL)?.checked()?.stdout)?.gpus()?);
@@ -131,7 +134,7 @@ fn specs_without_gpus_are_left_alone_on_every_node() -> Result<()> {
         let plain = Spec::new().args(PROBE_ALL).annotation("example.org/note", "kept").env("A", "b");
         let bundle = bench.bundle("plain", &plain)?;
         // Spaces and order are the engine's own.
-        fs::write(bundle.config(), serde_json::to_string_pretty(plain.json()).unwrap() + "\n").unwrap();
+        fs::write(bundle.config(), serde_json::to_string_pretty(&bundle.read()?).unwrap() + "\n").unwrap();
         let facts = |path: &Path| fs::metadata(path).map(|m| (m.ino(), m.mtime(), m.mtime_nsec()));
         let before = (bytes(&bundle.config())?, facts(&bundle.config()).unwrap());
 
@@ -158,10 +161,10 @@ fn gpu_trouble_does_not_reach_containers_without_gpus() -> Result<()> {
     // Root can write into any folder, but a file is none.
     fs::write(&log, "").unwrap();
     fs::write(state.join("leases"), "").unwrap();
-    for privileged in [false, true] {
-        let spec = if privileged { Spec::new().allow('a', None, None, "rwm") } else { Spec::new() };
-        let seen = bench.see(&format!("plain-{privileged}"), &spec)?;
-        assert_eq!(seen.gpus()?, BTreeSet::new());
+    for (id, spec) in [("plain", Spec::new()), ("all", Spec::new().allow('a', None, None, "rwm"))] {
+        let seen = bench.see(id, &spec.env("NVIDIA_VISIBLE_DEVICES", "all"))?;
+        assert_eq!(seen.gpus_by_node()?, BTreeSet::new(), "{id}");
+        assert_eq!(seen.open_numbers(), BTreeSet::new(), "{id}");
     }
     Ok(())
 }

@@ -112,6 +112,28 @@ fn the_whole_host_read_only_gives_no_gpu() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn nodes_that_an_image_brings_stay_shut() -> Result<()> {
+    let Some(bench) = Bench::new("nodes_that_an_image_brings_stay_shut", 2)? else { return Ok(()) };
+    let folder = bench.rootfs.path.join("opt");
+    fs::create_dir_all(&folder).unwrap();
+    for (name, major, minor) in
+        [("nvidia0", 195, 0), ("nvidia1", 195, 1), ("nvidiactl", 195, 255), ("nvidia-uvm", 511, 0)]
+    {
+        make_node(&folder.join(name), "c", major, minor)?;
+    }
+    for (id, asking) in [("alone", Spec::new()), ("asking", Spec::new().env("QUILT_GPU_IDS", "nvidia1"))] {
+        let bundle = bench.bundle(id, &asking.args(["quilt-probe", "devices", "/opt"]))?;
+        let output = bench.runc.whole_life(id, &bundle)?;
+        assert_eq!(output.lines().count(), 4, "{output}");
+        for line in output.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()) {
+            let granted = id == "asking" && line["path"] != "/opt/nvidia0";
+            assert_eq!(line["open"], if granted { "ENXIO" } else { "EPERM" }, "{id}: {line}");
+        }
+    }
+    Ok(())
+}
+
 /// A process whose executable stands for dockerd's in the hook that Docker puts into every container.
 struct Daemon(Child);
 

@@ -45,9 +45,19 @@ impl Bench {
         Ok(Some(Self { runc, site, rootfs }))
     }
 
-    /// A bundle of its own root file system.
+    /// A bundle with a root file system of its own, and a cgroup that no test beside this one has.
     fn bundle(&self, id: &str, spec: &Spec) -> Result<Bundle> {
-        Bundle::new(self.site.join(format!("bundle-{id}")), spec, &self.rootfs)
+        self.bundle_in(id, spec, &self.rootfs)
+    }
+
+    fn bundle_in(&self, id: &str, spec: &Spec, rootfs: &Rootfs) -> Result<Bundle> {
+        let spec = spec.clone().cgroup(&self.cgroup(id));
+        Bundle::new(self.site.join(format!("bundle-{id}")), &spec, rootfs)
+    }
+
+    fn cgroup(&self, id: &str) -> String {
+        let folder = self.site.join("");
+        format!("/{}-{id}", folder.file_name().unwrap_or_default().to_string_lossy())
     }
 
     /// A container's whole life, and what its probe saw.

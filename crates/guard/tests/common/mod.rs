@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unreachable_pub, reason = "a module of tests")]
 
+pub mod models;
+
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
@@ -46,13 +48,7 @@ impl Default for Fake {
                 ("vfio", 506),
                 ("hidraw", 505),
             ])),
-            vendors: HashMap::from([
-                (0, NVIDIA),
-                (128, NVIDIA),
-                (1, 0x1002),
-                (129, 0x1002),
-                (2, 0x8086),
-            ]),
+            vendors: HashMap::from([(0, NVIDIA), (128, NVIDIA), (1, 0x1002), (129, 0x1002), (2, 0x8086)]),
             inside: HashMap::new(),
             trees_with_dev: HashSet::from(["/mnt/root".to_owned(), "/run".to_owned()]),
             first_namespace: true,
@@ -217,7 +213,9 @@ impl Default for Spec {
         Self {
             mounts: r#"[{"destination":"/proc","type":"proc","source":"proc","options":["nosuid"]}]"#.into(),
             devices: "[]".into(),
-            rules: format!(r#"[{DENY_ALL},{{"allow":true,"type":"c","major":1,"minor":3,"access":"rwm"}},{{"allow":true,"type":"c","major":136,"access":"rwm"}}]"#),
+            rules: format!(
+                r#"[{DENY_ALL},{{"allow":true,"type":"c","major":1,"minor":3,"access":"rwm"}},{{"allow":true,"type":"c","major":136,"access":"rwm"}}]"#
+            ),
             env: r#"["PATH=/bin"]"#.into(),
             caps: r#""CAP_CHOWN","CAP_MKNOD""#.into(),
             hooks: "{}".into(),
@@ -236,7 +234,9 @@ impl Spec {
     }
 
     pub fn bind(source: &str) -> Self {
-        Self::mount(&format!(r#"{{"destination":"/x","type":"bind","source":"{source}","options":["rbind","rprivate"]}}"#))
+        Self::mount(&format!(
+            r#"{{"destination":"/x","type":"bind","source":"{source}","options":["rbind","rprivate"]}}"#
+        ))
     }
 
     pub fn device(fragment: &str) -> Self {

@@ -8,7 +8,8 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use contract::key::sha256;
-use serde::{Deserialize, Serialize};
+use contract::{read, record};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{AuditError, LOG, MAX_LINE, add, cut};
@@ -20,7 +21,7 @@ const HEAD: &str = "audit.head";
 pub(super) const ZERO: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// Where the log ends.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Head {
     /// Number of the last record, 0 before the first.
     pub(super) seq: u64,
@@ -29,12 +30,12 @@ pub(super) struct Head {
     /// Bytes of the log.
     pub(super) size: u64,
     /// What lies behind that, while it is being replaced by a record.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) torn: Option<Torn>,
 }
 
 /// Something that is not a record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Torn {
     /// The text, shortened when it is longer than a record may be.
     text: String,
@@ -52,7 +53,7 @@ impl Head {
 
     /// What was written last; nothing when it is not there or cannot be read: the log itself says the rest.
     pub(super) fn read(folder: &Path) -> Option<Self> {
-        serde_json::from_slice(&std::fs::read(folder.join(HEAD)).ok()?).ok()
+        read::document(&std::fs::read(folder.join(HEAD)).ok()?).ok()
     }
 
     pub(super) fn is_at(&self, size: u64) -> bool {
@@ -76,18 +77,20 @@ impl Head {
 }
 
 /// What chains a line.
-#[derive(Deserialize)]
 struct Link {
     seq: u64,
     prev: String,
     kind: String,
-    #[serde(default)]
-    lost: u64,
+    lost: Option<u64>,
 }
+
+record!(Head { seq, digest, size, torn });
+record!(Torn { text, bytes, sha256, lost });
+record!(open Link { seq, prev, kind, lost });
 
 impl Link {
     fn of(line: &[u8]) -> Option<Self> {
-        serde_json::from_slice(line).ok()
+        read::document(line).ok()
     }
 }
 
@@ -104,7 +107,7 @@ pub(super) fn recover(locked: &Locked, file: &mut File, size: u64, head: Option<
         }
         other => {
             let (head, rest) = find_end(file, size, other).map_err(failed)?;
-            if let Some(torn) = head.torn.as_ref().filter(|torn| torn.text.len() as u64 != torn.bytes) {
+            if let Some(torn) = head.torn.as_ref().filter(|torn| torn.text.as_bytes() != rest) {
                 // More than a record of ours can be, or no text: kept whole beside the log.
                 locked.place(&format!("audit.torn-{}", torn.sha256), &rest)?;
             }
@@ -139,12 +142,10 @@ fn find_end(file: &mut File, size: u64, before: Option<Head>) -> std::io::Result
     let lost = known.map_or(0, |known| known.seq.saturating_sub(head.seq));
     let was_cut = size > 0 && known.is_some_and(|known| known.size > size);
     if !rest.is_empty() || was_cut {
-        head.torn = Some(Torn {
-            text: cut(&String::from_utf8_lossy(rest), MAX_LINE / 4),
-            bytes: rest.len() as u64,
-            sha256: sha256(rest),
-            lost,
-        });
+        // A loss of power leaves zeros, which our own reader takes in no string.
+        let text = String::from_utf8_lossy(rest).replace('\0', "\u{fffd}");
+        let text = cut(&text, MAX_LINE / 4);
+        head.torn = Some(Torn { text, bytes: rest.len() as u64, sha256: sha256(rest), lost });
     }
     Ok((head, rest.to_vec()))
 }
@@ -230,7 +231,7 @@ pub fn verify(log_dir: &Path) -> Result<Verified, AuditError> {
                 found.records += 1;
                 found.last = next.seq;
                 found.torn += u64::from(link.kind == "torn");
-                found.lost += link.lost;
+                found.lost += link.lost.unwrap_or(0);
                 head = Some(next);
                 true
             }

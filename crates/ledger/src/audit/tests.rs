@@ -82,6 +82,18 @@ fn the_logs_own_fields_are_not_the_callers() {
 }
 
 #[test]
+fn whatever_a_field_holds_is_a_record() {
+    let (_dir, audit) = log_of(1);
+    let mut odd = record(Kind::Create, 2);
+    for text in ["\0", "a\u{1b}[31m\u{7f}", "\\u0000", "\"}\n{\"", "\u{2028}"] {
+        odd.fields.insert("odd".into(), json!({ text: [text] }));
+        audit.append(&odd).unwrap();
+        fs::remove_file(path(&audit, "audit.head")).unwrap();
+    }
+    assert_eq!(good(&audit), Verified { records: 6, first: 1, last: 6, ..Verified::default() });
+}
+
+#[test]
 fn an_unwritable_log_is_an_error() {
     let (_dir, audit) = log_of(1);
     fs::remove_file(path(&audit, LOG)).unwrap();
@@ -198,7 +210,7 @@ fn cut_at_every_byte() {
 /// An append killed after each of its steps, over a sound log and over a torn one.
 #[test]
 fn killed_after_every_step() {
-    for torn in [&b""[..], b"{\"seq\":3,\"pr", b"\xff\xfe no record\n"] {
+    for torn in [&b""[..], b"{\"seq\":3,\"pr", b"\xff\xfe no record\n", b"zeros \0\0"] {
         let mut steps = 0;
         loop {
             let (_dir, audit) = log_of(2);
@@ -216,7 +228,10 @@ fn killed_after_every_step() {
             assert!(text(&audit).starts_with(std::str::from_utf8(&before).unwrap()));
             if !torn.is_empty() {
                 let torn_record = read(&audit.folder, |r| r["kind"] == "torn").unwrap().remove(0);
-                assert_eq!(torn_record["text"].as_str().unwrap(), String::from_utf8_lossy(torn));
+                assert_eq!(
+                    torn_record["text"].as_str().unwrap(),
+                    String::from_utf8_lossy(torn).replace('\0', "\u{fffd}")
+                );
             }
             if !killed {
                 break;
@@ -229,7 +244,7 @@ fn killed_after_every_step() {
 
 #[test]
 fn what_is_no_text_or_too_long_is_kept_whole_beside_the_log() {
-    for foreign in [vec![0xff; 10], vec![b'x'; 3 * MAX_LINE]] {
+    for foreign in [vec![0xff; 10], vec![0; 4096], b"{\"seq\":3,\0".to_vec(), vec![b'x'; 3 * MAX_LINE]] {
         let (_dir, audit) = log_of(2);
         let whole = [fs::read(path(&audit, LOG)).unwrap(), foreign.clone()].concat();
         fs::write(path(&audit, LOG), whole).unwrap();

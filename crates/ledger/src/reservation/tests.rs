@@ -118,6 +118,21 @@ fn leases_that_were_taken_away_cannot_be_redeemed() {
     assert_eq!(stage.tags().len(), 1);
 }
 
+#[test]
+fn a_gpu_that_someone_else_holds_cannot_be_redeemed() {
+    let Some(stage) = Stage::new() else { return };
+    let reserved = stage.reserve(2).unwrap();
+    let other = stage.holder("other", 5);
+    let gpu = &reserved.contract.gpus[..1];
+    let locked = stage.ledger.lock().unwrap();
+    stage.ledger.write_leases(&locked, gpu, other.key.as_str(), &other.held_by(), "boot-1").unwrap();
+    drop(locked);
+    refused(stage.ledger.redeem(&reserved.token, &stage.holder("a", 1)), "reservation-replay");
+    // Once that one is gone, the reservation is as good as it was.
+    stage.world.with(|w| w.alive.remove(&5));
+    assert_eq!(stage.ledger.redeem(&reserved.token, &stage.holder("a", 1)).unwrap().gpus.len(), 2);
+}
+
 /// Kills a redeem after each of its steps. At every instant both GPUs are taken. Afterwards the token is either still
 /// good, for this or another container, or used up; in the end nothing stays behind.
 #[test]

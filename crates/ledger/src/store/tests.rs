@@ -190,24 +190,26 @@ fn a_failing_lease_takes_back_the_others() {
     assert!(ledger.grant(&node, &count(2), &a).is_err());
 }
 
-/// Kills a whole life (grant, contract, original, release) after each of its steps. Whatever is left, the next create of
-/// the same container, or anyone else's after a reclaim, gets all GPUs; `release` leaves nothing.
+/// Kills a whole life (grant, contract, original, release) after each of its steps, with and without an original.
+/// Afterwards `release`, or a reclaim, leaves nothing, and another container gets all GPUs.
 #[test]
 fn killed_after_every_step() {
     let node = inventory(2);
-    let live = |ledger: &Ledger, holder: &Holder| -> Result<(), Refusal> {
+    let live = |ledger: &Ledger, holder: &Holder, edits: bool| -> Result<(), Refusal> {
         let gpus = ledger.grant(&node, &count(2), holder)?;
         ledger.put_contract(&contract_for(&node, &gpus, &count(2), Some(&holder.key))?, &holder.key)?;
-        ledger.keep_original(&holder.key, b"spec", "digest", "/b/config.json")?;
+        if edits {
+            ledger.keep_original(&holder.key, b"spec", "digest", "/b/config.json")?;
+        }
         ledger.release(&holder.key)?;
         Ok(())
     };
-    for released in [true, false] {
+    for (released, edits) in [(true, true), (true, false), (false, true), (false, false)] {
         for steps in 0.. {
             let (dir, world) = (state(), World::new());
             let ledger = ledger(&dir, &world);
             let [a, b] = ["a", "b"].map(|id| holder(&world, id, u32::from(id.as_bytes()[0])));
-            let (result, killed) = crash::after(steps, || live(&ledger, &a));
+            let (result, killed) = crash::after(steps, || live(&ledger, &a, edits));
             assert_eq!(result.is_err(), killed, "after {steps} steps: {result:?}");
             assert!(taken(&ledger).values().all(|n| *n == 1), "after {steps} steps");
             dies(&world, &a);
@@ -218,13 +220,41 @@ fn killed_after_every_step() {
                 ledger.orphans(&mut |key, original| key == &a.key && original.bytes == b"spec").unwrap();
             }
             for folder in ["leases", "contracts", "originals", "reservations"] {
-                assert!(files::names(&ledger.path(folder)).unwrap().is_empty(), "{folder} after {steps} steps");
+                let left = files::names(&ledger.path(folder)).unwrap();
+                assert!(left.is_empty(), "{folder} after {steps} steps: {left:?}");
             }
             ledger.grant(&node, &count(2), &b).unwrap();
             if !killed {
                 assert!(steps > 10, "{steps} steps");
                 break;
             }
+        }
+    }
+}
+
+/// Kills a reclaim of two containers after each of its steps; the next one ends what it left.
+#[test]
+fn a_reclaim_killed_after_every_step() {
+    let node = inventory(3);
+    for steps in 0.. {
+        let (dir, world) = (state(), World::new());
+        let ledger = ledger(&dir, &world);
+        for (id, gpus) in [("a", 2), ("b", 1)] {
+            let holder = holder(&world, id, 1);
+            let granted = ledger.grant(&node, &count(gpus), &holder).unwrap();
+            let contract = contract_for(&node, &granted, &count(gpus), Some(&holder.key)).unwrap();
+            ledger.put_contract(&contract, &holder.key).unwrap();
+        }
+        world.with(|w| w.alive.clear());
+        let (_, killed) = crash::after(steps, || ledger.reclaim());
+        ledger.reclaim().unwrap();
+        for folder in ["leases", "contracts"] {
+            let left = files::names(&ledger.path(folder)).unwrap();
+            assert!(left.is_empty(), "{folder} after {steps} steps: {left:?}");
+        }
+        if !killed {
+            assert!(steps > 6, "{steps} steps");
+            break;
         }
     }
 }

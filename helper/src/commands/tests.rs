@@ -1,0 +1,216 @@
+//! The command line on a made-up node with four GPUs. Needs root: device nodes, and folders that the runtime trusts.
+
+use std::ffi::OsString;
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::cli;
+use crate::demo::{Folder, prepare};
+
+/// A node of its own for one test.
+struct Node(Folder);
+
+/// What one call gave: exit status, stdout, stderr.
+type Answer = (u8, String, String);
+
+impl Node {
+    /// None, with the reason on stdout, when this is not root.
+    fn make() -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            println!("skipped: a made-up node needs root");
+            return None;
+        }
+        let folder = Folder::make().unwrap();
+        prepare(&folder.0).unwrap();
+        Some(Self(folder))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn call(&self, words: &[&str]) -> Answer {
+        let args: Vec<OsString> =
+            words.iter().copied().chain(["--config", &self.path("etc/config.toml")]).map(Into::into).collect();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let exit = cli::run(&args, &mut out, &mut err);
+        (exit.code(), String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    /// A call that succeeds and answers in JSON.
+    fn json(&self, words: &[&str]) -> Value {
+        let (code, out, err) = self.call(&[words, &["--format", "json"]].concat());
+        assert_eq!((code, err.as_str()), (0, ""), "{words:?}: {out}");
+        serde_json::from_str(&out).unwrap()
+    }
+
+    fn prepare(&self, request: &Value) -> (u8, Value) {
+        let file = self.path("request.json");
+        fs::write(&file, request.to_string()).unwrap();
+        let (code, out, _) = self.call(&["contract", "prepare", "--request", &file]);
+        (code, serde_json::from_str(&out).unwrap())
+    }
+
+    /// The holders of the leases in force, in PCI order.
+    fn holders(&self) -> Vec<String> {
+        let text = |lease: &Value| lease["holder"].as_str().unwrap().to_owned();
+        self.json(&["lease", "list"]).as_array().unwrap().iter().map(text).collect()
+    }
+}
+
+#[test]
+fn a_refresh_stores_what_is_there_and_names_what_changed() {
+    let Some(node) = Node::make() else { return };
+    let first = node.json(&["inventory", "refresh"]);
+    assert_eq!(first["inventory"]["findings"], json!([]));
+    assert_eq!(first["inventory"]["gpus"].as_array().unwrap().len(), 4);
+    let stored: Value = serde_json::from_slice(&fs::read(node.path("state/inventory.json")).unwrap()).unwrap();
+    assert_eq!(stored, first["inventory"]);
+    assert_eq!(node.call(&["inventory", "refresh"]).1, "nothing changed\n");
+
+    fs::remove_file(node.path("node/dev/nvidia-uvm")).unwrap();
+    let (code, out, _) = node.call(&["inventory", "refresh"]);
+    assert!(code == 0 && out.contains("- node /dev/nvidia-uvm") && out.contains("+ finding uvm-missing"), "{out}");
+    let (_, out, _) = node.call(&["inventory"]);
+    assert!(out.contains("nvidia-modprobe -u"), "{out}");
+}
+
+#[test]
+fn a_control_plane_reserves_by_its_own_json() {
+    let Some(node) = Node::make() else { return };
+    let asked = json!({"name": "gpu-demo", "image": "prod", "gpu_count": 1, "gpu_ids": ["nvidia0"], "command": ["/bin/sh", "-lc", "nvidia-smi"]});
+    let (code, answer) = node.prepare(&asked);
+    assert_eq!((code, answer["token"].as_str().unwrap().len()), (0, 32));
+    assert_eq!(answer["contract"]["gpus"][0]["minor"], 0);
+    assert_eq!(node.holders(), ["(reserved)"]);
+
+    let (code, answer) = node.prepare(&json!({"gpu_count": 0}));
+    assert_eq!((code, &answer["contract"]), (0, &Value::Null));
+
+    let table = [
+        (json!({"gpu_count": 2, "gpu_ids": ["nvidia1"]}), 1, 400, "INVALID_GPU_REQUEST"),
+        (json!({"gpu_ids": ["nvidia1"]}), 1, 400, "INVALID_GPU_REQUEST"),
+        (json!({"gpu_count": 1, "gpu_ids": [""]}), 1, 400, "INVALID_GPU_REQUEST"),
+        (json!({"gpu_count": 1, "gpu_kinds": "a100"}), 1, 400, "INVALID_GPU_REQUEST"),
+        (json!({"gpu_count": 1, "gpu_ids": ["nvidia7"]}), 1, 400, "UNKNOWN_GPU"),
+        (json!({"gpu_count": 5}), 1, 400, "UNKNOWN_GPU"),
+        (json!({"gpu_count": 1, "strict": true}), 1, 400, "STRICT_GPU_CONFLICT"),
+        (json!({"gpu_count": 1, "gpu_capabilities": "video"}), 1, 400, "POLICY"),
+        (json!({"gpu_count": 1, "gpu_ids": ["nvidia0"]}), 3, 503, "CAPACITY_FULL"),
+        (json!({"gpu_count": 4}), 3, 503, "CAPACITY_FULL"),
+    ];
+    for (asked, code, status, name) in table {
+        let (exit, answer) = node.prepare(&asked);
+        assert_eq!(
+            (exit, answer["status"].as_i64(), answer["code"].as_str()),
+            (code, Some(status), Some(name)),
+            "{asked}"
+        );
+    }
+    assert_eq!(node.holders(), ["(reserved)"], "what is refused leaves nothing reserved");
+}
+
+#[test]
+fn a_reservation_is_given_up_by_its_token() {
+    let Some(node) = Node::make() else { return };
+    let (_, answer) = node.prepare(&json!({"gpu_count": 2}));
+    let token = answer["token"].as_str().unwrap();
+    let leases = node.call(&["lease", "list", "--format", "json"]).1;
+    assert!(!leases.contains(token), "a token is a secret: {leases}");
+    assert_eq!(node.json(&["lease", "release", "--token", token])["released"].as_array().unwrap().len(), 2);
+    assert_eq!(node.holders(), [""; 0]);
+}
+
+#[test]
+fn a_name_holds_gpus_until_it_is_released() {
+    let Some(node) = Node::make() else { return };
+    let taken = node.json(&["lease", "acquire", "--holder", "vm:a", "--ids", "nvidia0,nvidia3"]);
+    assert_eq!(taken["gpus"].as_array().unwrap().len(), 2);
+    assert_eq!(node.holders(), ["vm:a", "vm:a"]);
+    let (code, _, err) = node.call(&["lease", "acquire", "--holder", "vm:b", "--count", "3"]);
+    assert!(code == 3 && err.contains("CAPACITY_FULL"), "{err}");
+    let (code, _, err) = node.call(&["lease", "acquire", "--holder", "nobody", "--count", "1"]);
+    assert!(code == 1 && err.contains("vm:"), "{err}");
+    assert_eq!(
+        node.json(&["lease", "release", "--holder", "vm:a"])["released"],
+        json!(["0000:21:00.0", "0000:31:00.0"])
+    );
+    assert_eq!(node.json(&["lease", "release", "--holder", "vm:a"])["released"], json!([]));
+    assert_eq!(node.holders(), [""; 0]);
+    let about: Vec<Value> =
+        node.json(&["audit", "vm:a"]).as_array().unwrap().iter().map(|entry| entry["kind"].clone()).collect();
+    assert_eq!(about, ["reserve", "release"]);
+}
+
+#[test]
+fn a_node_that_lacks_a_part_of_the_driver_grants_nothing_until_it_is_mended() {
+    let Some(node) = Node::make() else { return };
+    let (library, away) = (node.path("node/usr/lib64/libcuda.so.550.54.15"), node.path("away"));
+    fs::rename(&library, &away).unwrap();
+    let (code, answer) = node.prepare(&json!({"gpu_count": 1}));
+    assert_eq!((code, answer["code"].as_str()), (3, Some("DRIVER_NOT_READY")));
+    assert!(answer["message"].as_str().unwrap().contains("libcuda.so.1"), "{answer}");
+    fs::rename(&away, &library).unwrap();
+    assert_eq!(node.prepare(&json!({"gpu_count": 1})).0, 0);
+}
+
+#[test]
+fn a_log_that_somebody_changed_is_noticed() {
+    let Some(node) = Node::make() else { return };
+    node.call(&["lease", "acquire", "--holder", "vm:a", "--count", "1"]);
+    node.call(&["lease", "release", "--holder", "vm:a"]);
+    assert_eq!(node.call(&["audit", "--verify-log"]).0, 0);
+    let log = node.path("log/audit.jsonl");
+    let changed = fs::read_to_string(&log).unwrap().replacen("vm:a", "vm:b", 1);
+    fs::write(&log, changed).unwrap();
+    let (code, out, _) = node.call(&["audit", "--verify-log"]);
+    assert!(code == 1 && out.contains("wrong"), "{out}");
+}
+
+#[test]
+fn contracts_that_are_not_there() {
+    let Some(node) = Node::make() else { return };
+    assert_eq!(node.call(&["contract", "show"]), (0, "no contract is in force\n".into(), String::new()));
+    assert_eq!(node.call(&["contract", "verify"]).0, 0);
+    let (code, _, err) = node.call(&["contract", "show", "0123"]);
+    assert!(code == 1 && err.contains("0123"), "{err}");
+    let (code, _, err) = node.call(&["contract", "prepare", "--request", "/does/not/exist"]);
+    assert!(code == 2 && err.contains("/does/not/exist"), "{err}");
+}
+
+#[test]
+fn a_check_tells_the_verdict_and_takes_nothing() {
+    let Some(node) = Node::make() else { return };
+    let spec = |env: &[&str]| json!({"ociVersion": "1.0.2", "process": {"args": ["true"], "cwd": "/", "env": env}, "root": {"path": "rootfs"}, "linux": {"namespaces": [{"type": "mount"}, {"type": "pid"}], "resources": {"devices": [{"allow": false, "access": "rwm"}]}}});
+    fs::create_dir_all(node.path("bundle/rootfs")).unwrap();
+    node.json(&["inventory", "refresh"]);
+    let check = |document: Value, format: &str| {
+        fs::write(node.path("bundle/config.json"), document.to_string()).unwrap();
+        let (code, out, err) = node.call(&["check", &node.path("bundle"), "--format", format]);
+        (code, serde_json::from_str::<Value>(&out).unwrap_or(Value::Null), err)
+    };
+    let (code, verdict, _) = check(spec(&[]), "json");
+    assert_eq!(
+        (code, verdict),
+        (0, json!({"verdict": "accept", "refusals": [], "notes": [], "grant": null, "patch": []}))
+    );
+
+    let (code, verdict, _) = check(spec(&["QUILT_GPU_IDS=nvidia1"]), "json");
+    assert_eq!(
+        (code, &verdict["verdict"], &verdict["grant"]["gpus"][0]["minor"]),
+        (0, &json!("accept"), &json!(1)),
+        "{verdict}"
+    );
+    let (_, patch, _) = check(spec(&["QUILT_GPU_IDS=nvidia1"]), "patch");
+    assert_eq!(patch, verdict["patch"]);
+    assert_eq!(node.holders(), [""; 0]);
+
+    let (code, verdict, _) = check(spec(&["QUILT_GPU_COUNT=1", "QUILT_STRICT=true"]), "json");
+    assert_eq!(
+        (code, &verdict["verdict"], &verdict["refusals"][0]["code"]),
+        (1, &json!("refuse"), &json!("STRICT_GPU_CONFLICT"))
+    );
+    let (code, _, err) = node.call(&["check", "/does/not/exist"]);
+    assert!(code == 2 && err.contains("/does/not/exist"), "{err}");
+}

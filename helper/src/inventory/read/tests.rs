@@ -1,0 +1,130 @@
+//! The whole way over made-up roots on disk.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::demo::fixture;
+use crate::inventory::discover;
+use crate::inventory::tests::{VERSION, codes};
+
+/// A host root on disk, with real device nodes when we are root.
+fn host(root: &Path) -> Host {
+    Host { root: root.to_str().unwrap().to_owned(), ..Host::default() }
+}
+
+fn put(root: &Path, name: &str, content: &[u8]) {
+    let path = root.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+}
+
+/// The least that the kernel shows of one GPU with its driver.
+fn lay_out(root: &Path) {
+    for (name, content) in [
+        ("vendor", "0x10de\n"),
+        ("device", "0x20b0\n"),
+        ("class", "0x030200\n"),
+        ("numa_node", "1\n"),
+        ("drm/card0/dev", "226:0\n"),
+    ] {
+        put(root, &format!("sys/bus/pci/devices/0000:01:00.0/{name}"), content.as_bytes());
+    }
+    for (name, content) in [("vendor", "0x10de\n"), ("device", "0x1aef\n"), ("class", "0x040300\n")] {
+        put(root, &format!("sys/bus/pci/devices/0000:01:00.1/{name}"), content.as_bytes());
+    }
+    symlink("../../../../bus/pci/drivers/nvidia", root.join("sys/bus/pci/devices/0000:01:00.0/driver")).unwrap();
+    put(
+        root,
+        "proc/driver/nvidia/version",
+        format!("NVRM version: NVIDIA UNIX x86_64 Kernel Module  {VERSION}  Fri Jan 10\n").as_bytes(),
+    );
+    put(
+        root,
+        "proc/driver/nvidia/gpus/0000:01:00.0/information",
+        b"Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-5d1f\nDevice Minor: \t 3\n",
+    );
+    put(
+        root,
+        "proc/devices",
+        b"Character devices:\n195 nvidia\n195 nvidiactl\n511 nvidia-uvm\n\nBlock devices:\n259 blkext\n",
+    );
+}
+
+#[test]
+fn a_root_without_a_gpu_has_an_empty_inventory() {
+    let root = tempfile::tempdir().unwrap();
+    let inventory = discover(&host(root.path())).unwrap();
+    assert_eq!((inventory.gpus.len(), inventory.control.len(), inventory.findings.len()), (0, 0, 0));
+}
+
+#[test]
+fn a_root_on_disk() {
+    let root = tempfile::tempdir().unwrap();
+    lay_out(root.path());
+    let inventory = discover(&host(root.path())).unwrap();
+    let [gpu] = inventory.gpus.as_slice() else { panic!("{:?}", inventory.gpus) };
+    assert_eq!(
+        (gpu.minor, gpu.uuid.as_deref(), gpu.model.as_deref(), gpu.numa, gpu.device_id.as_str()),
+        (Some(3), Some("GPU-5d1f"), Some("NVIDIA A100"), Some(1), "0x20b0")
+    );
+    assert!(gpu.unavailable.as_deref().is_some_and(|why| why.contains("dev/nvidia3 does not exist")), "{gpu:?}");
+    assert!(codes(&inventory).contains(&("library-missing", true)), "{:?}", inventory.findings);
+}
+
+#[test]
+fn nodes_on_disk_count_by_number_and_links_are_not_followed() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: making device nodes needs root");
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    lay_out(root.path());
+    let dev = root.path().join("dev");
+    fs::create_dir(&dev).unwrap();
+    let make = |name: &str, major, minor| {
+        use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+        mknod(&dev.join(name), SFlag::S_IFCHR, Mode::from_bits_truncate(0o660), makedev(major, minor)).unwrap();
+    };
+    for (name, major, minor) in
+        [("nvidia3", 195, 3), ("nvidia-uvm", 511, 0), ("nvidia-uvm-tools", 511, 0), ("real", 195, 255)]
+    {
+        make(name, major, minor);
+    }
+    symlink("real", dev.join("nvidiactl")).unwrap();
+    let inventory = discover(&host(root.path())).unwrap();
+    let node = &inventory.gpus[0].nodes[0];
+    assert_eq!((node.path.as_str(), node.major, node.minor, node.mode & 0o600), ("/dev/nvidia3", 195, 3, 0o600));
+    assert_eq!(node.host_path, format!("{}/nvidia3", dev.display()));
+    let control: Vec<_> = inventory.control.iter().map(|node| node.path.as_str()).collect();
+    assert_eq!(control, ["/dev/nvidia-uvm"], "{:?}", inventory.findings);
+    assert_eq!(inventory.findings.iter().filter(|finding| finding.code == "node-mismatch").count(), 2);
+}
+
+#[test]
+fn the_node_of_the_demonstration_is_healthy() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: making device nodes needs root");
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    fixture::lay_out(root.path()).unwrap();
+    let inventory = discover(&host(root.path())).unwrap();
+    assert_eq!(inventory.findings, []);
+    assert!(inventory.gpus.len() == 4 && inventory.gpus.iter().all(|gpu| gpu.usable() && gpu.minor != gpu.index));
+    assert_eq!((inventory.control.len(), inventory.libraries.len(), inventory.binaries.len()), (4, 4, 1));
+}
+
+#[test]
+fn a_driver_root_without_a_driver_is_named_and_nothing_is_taken_from_elsewhere() {
+    let root = tempfile::tempdir().unwrap();
+    lay_out(root.path());
+    put(root.path(), &format!("usr/lib64/libcuda.so.{VERSION}"), &fixture::elf("libcuda.so.1"));
+    fs::create_dir(root.path().join("empty")).unwrap();
+    for (folder, code) in [("empty", "driver-root-empty"), ("absent", "driver-root-missing")] {
+        let driver_root = format!("{}/{folder}", root.path().display());
+        let inventory = discover(&Host { driver_root: driver_root.clone(), ..host(root.path()) }).unwrap();
+        assert_eq!(inventory.libraries, [], "{folder}");
+        let finding = inventory.findings.iter().find(|finding| finding.code == code).unwrap();
+        assert!(finding.stops && finding.message.contains(&driver_root), "{finding:?}");
+    }
+}
