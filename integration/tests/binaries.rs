@@ -205,7 +205,7 @@ fn the_exit_and_the_name_are_the_low_level_runtimes() -> Result<()> {
 
     let file = stubbed.site.join("report");
     let mut command = Command::new(&stubbed.binaries.runtime);
-    command.arg0("another name").args(["state", "x"]).env("QUILT_STUB_REPORT", &file).envs([stubbed.site.quilt.env()]);
+    command.arg0("another name").args(["start", "x"]).env("QUILT_STUB_REPORT", &file).envs([stubbed.site.quilt.env()]);
     fs::remove_file(&file).unwrap();
     run(&mut command, None, LIMIT)?.checked()?;
     let report: Value = serde_json::from_str(fs::read_to_string(&file).unwrap().trim()).unwrap();

@@ -21,13 +21,10 @@ pub fn allocate<'a>(
     previous: &[String],
 ) -> Result<Vec<&'a Gpu>, Refusal> {
     if let Some(profile) = &request.profile {
-        return Err(Refusal::new(
-            Code::UnknownGpu,
-            "request-profile",
-            "this node has no MIG instances",
-            "leave the profile out to get whole GPUs",
-        )
-        .at("", profile));
+        let help = "leave the profile out to get whole GPUs";
+        return Err(
+            Refusal::new(Code::UnknownGpu, "request-profile", "this node has no MIG instances", help).at("", profile)
+        );
     }
     if request.ids.is_empty() {
         by_count(inventory, taken, request, previous)
@@ -42,62 +39,43 @@ fn by_count<'a>(
     request: &Request,
     previous: &[String],
 ) -> Result<Vec<&'a Gpu>, Refusal> {
-    let asked = request.count as usize;
-    if asked == 0 {
-        return Err(Refusal::new(
-            Code::InvalidGpuRequest,
-            "request-count",
-            "0 GPUs are asked for",
-            "ask for 1 or more, or leave the request out for no GPU",
-        ));
+    let wanted = request.count as usize;
+    if wanted == 0 {
+        let help = "ask for 1 or more, or leave the request out for no GPU";
+        return Err(Refusal::new(Code::InvalidGpuRequest, "request-count", "0 GPUs are asked for", help));
     }
-    let mut matching: Vec<&Gpu> = inventory.gpus.iter().filter(|gpu| is_kind(gpu, request.kind.as_deref())).collect();
+    let kind = request.kind.as_deref();
+    let mut matching: Vec<&Gpu> = inventory.gpus.iter().filter(|gpu| is_kind(gpu, kind)).collect();
     let present = matching.len();
-    let of_kind = request.kind.as_ref().map_or_else(String::new, |kind| format!(" of kind {kind:?}"));
-    if asked > present {
-        let others = if request.kind.is_some() {
-            format!(", among {} in all", count(inventory.gpus.len()))
-        } else {
-            String::new()
+    let of_kind = kind.map_or_else(String::new, |kind| format!(" of kind {kind:?}"));
+    let asked = count(wanted);
+    if wanted > present {
+        let all = inventory.gpus.len();
+        let others = kind.map_or_else(String::new, |_| format!(", among {} in all", count(all)));
+        let message = format!("{asked} asked, this node has {present}{of_kind}{others}");
+        let help = match present {
+            0 => "ask on a node that has such a GPU".to_owned(),
+            _ => format!("ask for at most {present}"),
         };
-        let help = if present == 0 {
-            "ask on a node that has such a GPU".to_owned()
-        } else {
-            format!("ask for at most {present}")
-        };
-        return Err(Refusal::new(
-            Code::UnknownGpu,
-            "request-count",
-            format!("{} asked, this node has {present}{of_kind}{others}", count(asked)),
-            help,
-        ));
+        return Err(Refusal::new(Code::UnknownGpu, "request-count", message, help));
     }
     matching.retain(|gpu| gpu.usable());
     let usable = matching.len();
-    if usable < asked {
-        let message =
-            format!("{}{of_kind} asked, {present} present, only {usable} of them can be used now", count(asked));
-        return Err(Refusal::new(
-            Code::GpuUnavailable,
-            "gpu-unavailable",
-            message,
-            "try again when the node's GPUs are in order, or ask for fewer",
-        ));
+    if wanted > usable {
+        let message = format!("{asked}{of_kind} asked, {present} present, only {usable} of them can be used now");
+        let help = "try again when the node's GPUs are in order, or ask for fewer";
+        return Err(Refusal::new(Code::GpuUnavailable, "gpu-unavailable", message, help));
     }
     matching.retain(|gpu| !taken(&gpu.pci));
-    if matching.len() < asked {
+    if wanted > matching.len() {
         let idle = if usable < present { format!(" ({} cannot be used now)", present - usable) } else { String::new() };
-        let message = format!("{}{of_kind} asked, {present} present{idle}, {} free", count(asked), matching.len());
-        return Err(Refusal::new(
-            Code::CapacityFull,
-            "capacity",
-            message,
-            "try again when another container has ended, or ask for fewer",
-        ));
+        let message = format!("{asked}{of_kind} asked, {present} present{idle}, {} free", matching.len());
+        let help = "try again when another container has ended, or ask for fewer";
+        return Err(Refusal::new(Code::CapacityFull, "capacity", message, help));
     }
     // What the holder had before comes first, then the lowest address: the same question has the same answer.
     matching.sort_by_key(|gpu| (!previous.contains(&gpu.pci), gpu.pci.as_str()));
-    matching.truncate(asked);
+    matching.truncate(wanted);
     matching.sort_by_key(|gpu| gpu.pci.as_str());
     Ok(matching)
 }
@@ -107,65 +85,47 @@ fn by_ids<'a>(
     taken: &dyn Fn(&str) -> bool,
     request: &Request,
 ) -> Result<Vec<&'a Gpu>, Refusal> {
-    let asked = request.ids.len();
-    if request.count as usize != asked {
-        return Err(invalid(
-            "request-count-ids",
-            format!("the count is {} and {asked} ids are named", request.count),
-            "make both equal, or give one of them",
-            &request.ids.join(","),
-        ));
-    }
-    let mut chosen: Vec<&Gpu> = Vec::with_capacity(asked);
-    for id in &request.ids {
-        let gpu = find(inventory, id)?;
-        if let Some(at) = chosen.iter().position(|other| other.pci == gpu.pci) {
-            let earlier = request.ids.get(at).map_or("", String::as_str);
-            return Err(invalid(
-                "request-ids",
-                format!("{earlier} and {id} are the same GPU"),
-                "name each GPU once",
-                id,
-            ));
-        }
-        if !is_kind(gpu, request.kind.as_deref()) {
-            let kind = request.kind.as_deref().unwrap_or_default();
-            return Err(Refusal::new(
-                Code::UnknownGpu,
-                "request-kind",
-                format!("{id} is not of kind {kind:?}"),
-                "leave the kind out, or name another GPU",
-            )
-            .at("", id));
-        }
-        chosen.push(gpu);
-    }
+    let chosen = named_gpus(inventory, request)?;
     let named = || request.ids.iter().zip(&chosen);
     if let Some((id, why)) = named().find_map(|(id, gpu)| gpu.unavailable.as_ref().map(|why| (id, why))) {
-        return Err(Refusal::new(
-            Code::GpuUnavailable,
-            "gpu-unavailable",
-            format!("{id} cannot be used now: {why}"),
-            "name another GPU, or ask by count",
-        )
-        .at("", id));
+        let message = format!("{id} cannot be used now: {why}");
+        let help = "name another GPU, or ask by count";
+        return Err(Refusal::new(Code::GpuUnavailable, "gpu-unavailable", message, help).at("", id));
     }
     let held: Vec<&str> = named().filter(|(_, gpu)| taken(&gpu.pci)).map(|(id, _)| id.as_str()).collect();
     if !held.is_empty() {
         let free = inventory.gpus.iter().filter(|gpu| gpu.usable() && !taken(&gpu.pci)).count();
-        let message = format!(
-            "{} asked by name, {} of them taken; {} present, {free} free",
-            count(asked),
-            held.len(),
-            inventory.gpus.len()
-        );
-        return Err(Refusal::new(
-            Code::CapacityFull,
-            "capacity",
-            message,
-            "try again when it is free, or ask by count",
-        )
-        .at("", held.join(",")));
+        let (asked, held_count, present) = (count(chosen.len()), held.len(), inventory.gpus.len());
+        let message = format!("{asked} asked by name, {held_count} of them taken; {present} present, {free} free");
+        let help = "try again when it is free, or ask by count";
+        return Err(Refusal::new(Code::CapacityFull, "capacity", message, help).at("", held.join(",")));
+    }
+    Ok(chosen)
+}
+
+/// The GPUs that a request names, each once, whatever state they are in.
+fn named_gpus<'a>(inventory: &'a Inventory, request: &Request) -> Result<Vec<&'a Gpu>, Refusal> {
+    let named = request.ids.len();
+    if request.count as usize != named {
+        let message = format!("the count is {} and {named} ids are named", request.count);
+        let help = "make both equal, or give one of them";
+        return Err(invalid("request-count-ids", message, help, &request.ids.join(",")));
+    }
+    let mut chosen: Vec<&Gpu> = Vec::with_capacity(named);
+    for id in &request.ids {
+        let gpu = find(inventory, id)?;
+        if let Some(at) = chosen.iter().position(|other| other.pci == gpu.pci) {
+            let earlier = request.ids.get(at).map_or("", String::as_str);
+            let message = format!("{earlier} and {id} are the same GPU");
+            return Err(invalid("request-ids", message, "name each GPU once", id));
+        }
+        let kind = request.kind.as_deref();
+        if !is_kind(gpu, kind) {
+            let message = format!("{id} is not of kind {:?}", kind.unwrap_or_default());
+            let help = "leave the kind out, or name another GPU";
+            return Err(Refusal::new(Code::UnknownGpu, "request-kind", message, help).at("", id));
+        }
+        chosen.push(gpu);
     }
     Ok(chosen)
 }
@@ -184,22 +144,13 @@ fn find<'a>(inventory: &'a Inventory, id: &str) -> Result<&'a Gpu, Refusal> {
                 (true, _) => "this node has no MIG instances".to_owned(),
                 (false, n) => format!("this node has {} and none of that name", count(n)),
             };
-            Err(Refusal::new(
-                Code::UnknownGpu,
-                "request-ids",
-                has,
-                "name a GPU as nvidia0, GPU-<uuid> or PCI address, or ask by count",
-            )
-            .at("", id))
+            let help = "name a GPU as nvidia0, GPU-<uuid> or PCI address, or ask by count";
+            Err(Refusal::new(Code::UnknownGpu, "request-ids", has, help).at("", id))
         }
         several => {
             let uuids: Vec<&str> = several.iter().filter_map(|gpu| gpu.uuid.as_deref()).collect();
-            Err(invalid(
-                "request-ids",
-                format!("{id} is the beginning of {} UUIDs: {}", uuids.len(), uuids.join(", ")),
-                "give more of the UUID",
-                id,
-            ))
+            let message = format!("{id} is the beginning of {} UUIDs: {}", uuids.len(), uuids.join(", "));
+            Err(invalid("request-ids", message, "give more of the UUID", id))
         }
     }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use node::cgroup::{DeviceFilter, is_empty};
@@ -35,7 +35,7 @@ impl Group {
         Some(Self { name, folders, child })
     }
 
-    fn enter(&self, folder: &PathBuf) {
+    fn enter(&self, folder: &Path) {
         fs::write(folder.join("cgroup.procs"), self.child.id().to_string()).unwrap();
     }
 

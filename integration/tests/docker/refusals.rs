@@ -26,13 +26,13 @@ fn roads_to_a_gpu_are_refused_by_docker_run_itself() -> Result<()> {
         (["-v", &bind], "TENANT_GPU_MOUNT", "/mounts/", &node),
         (["--mount", &mount], "TENANT_GPU_MOUNT", "/mounts/", &node),
         (["-v", &linked], "TENANT_GPU_MOUNT", "/mounts/", &link),
-        (["-v", &folder], "TENANT_GPU_MOUNT", "/mounts/", &dev_root),
         (["-v", "/dev:/x"], "TENANT_GPU_MOUNT", "/mounts/", &dev),
         (["--device", &device], "TENANT_GPU_DEVICE", "/linux/devices/", &String::from("195:0")),
         (["--device-cgroup-rule", "c 195:* rwm"], "TENANT_GPU_RULE", "/linux/resources/devices/", &String::from("195")),
         (["--device-cgroup-rule", "c *:* rwm"], "TENANT_GPU_RULE", "/linux/resources/devices/", &String::from("*")),
         (["-e", "QUILT_GPU_COUNT=0"], "INVALID_GPU_REQUEST", "/process/env/", &String::from("0")),
         (["-e", "QUILT_GPU_COUNT=3"], "UNKNOWN_GPU", "", &String::from("3")),
+        (["-v", &folder], "TENANT_GPU_MOUNT", "/mounts/", &dev_root),
     ] {
         for asking in [&[][..], &["-e", "QUILT_GPU_IDS=nvidia0,nvidia1"]] {
             let request = args[0] == "-e";

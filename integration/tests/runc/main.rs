@@ -55,6 +55,11 @@ impl Bench {
         Bundle::new(self.site.join(format!("bundle-{id}")), &spec, rootfs)
     }
 
+    /// A bundle without one, for containers that do not come to be.
+    fn sharing(&self, id: &str, spec: &Spec) -> Result<Bundle> {
+        Bundle::sharing(self.site.join(format!("bundle-{id}")), &spec.clone().cgroup(&self.cgroup(id)), &self.rootfs)
+    }
+
     fn cgroup(&self, id: &str) -> String {
         let folder = self.site.join("");
         format!("/{}-{id}", folder.file_name().unwrap_or_default().to_string_lossy())

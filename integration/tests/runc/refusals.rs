@@ -10,7 +10,7 @@ use std::time::Duration;
 use integration::{Result, Spec, run};
 use serde_json::json;
 
-use crate::{Bench, remove};
+use crate::Bench;
 
 const MOUNT: &str = "TENANT_GPU_MOUNT";
 const DEVICE: &str = "TENANT_GPU_DEVICE";
@@ -30,9 +30,7 @@ impl Bench {
         for (name, spec, code, at, value) in roads {
             for (ask, spec) in [("", spec.clone()), ("-asking", spec.env("QUILT_GPU_COUNT", "1"))] {
                 let id = format!("{name}{ask}");
-                let bundle = self.bundle(&id, &spec)?;
-                self.refused(&id, &bundle, &[code, at, &value])?;
-                remove(&bundle.path)?;
+                self.refused(&id, &self.sharing(&id, &spec)?, &[code, at, &value])?;
             }
         }
         Ok(())
@@ -75,10 +73,10 @@ fn mounts_that_reach_a_gpu_are_refused() -> Result<()> {
         ("a9", bind(&up), "", SOURCE, shown(&up)),
         ("a9-dev", bind(Path::new("/proc/self/root/dev")), "", SOURCE, "/proc/self/root/dev".into()),
         ("a10", bind(&renamed), MOUNT, SOURCE, shown(&renamed)),
-        ("a15-folder", bind(&site.host.root.join("dev")), MOUNT, SOURCE, shown(&site.host.root.join("dev"))),
         ("a15-caps", bind(&site.host.node("nvidia-caps")), MOUNT, SOURCE, shown(&site.host.node("nvidia-caps"))),
         ("relative", bind(Path::new(&relative)), MOUNT, SOURCE, relative.clone()),
         ("a17", devtmpfs(), MOUNT, "/mounts/7", "devtmpfs".into()),
+        ("a15-folder", bind(&site.host.root.join("dev")), MOUNT, SOURCE, shown(&site.host.root.join("dev"))),
     ];
     bench.all_refused(roads)
 }
@@ -144,13 +142,13 @@ fn requests_that_contradict_themselves_are_refused() -> Result<()> {
         ("lengths", asking.env("QUILT_GPU_IDS", "nvidia0,nvidia1"), "INVALID_GPU_REQUEST", "/process/env"),
         ("unknown", Spec::new().env("QUILT_GPU_IDS", "nvidia7"), "UNKNOWN_GPU", "nvidia7"),
     ] {
-        bench.refused(id, &bench.bundle(id, &spec)?, &[code, at])?;
+        bench.refused(id, &bench.sharing(id, &spec)?, &[code, at])?;
     }
     let privileged = Spec::new()
         .env("QUILT_GPU_COUNT", "1")
         .capability("CAP_SYS_ADMIN")
         .rule(json!({"allow": true, "access": "rwm"}));
-    bench.refused("privileged", &bench.bundle("privileged", &privileged)?, &["(at /"])?;
+    bench.refused("privileged", &bench.sharing("privileged", &privileged)?, &["UNSAFE_SPEC", "(at /"])?;
     Ok(())
 }
 
@@ -159,7 +157,7 @@ fn all_problems_are_told_and_the_nearest_to_the_tenants_words_is_last_in_the_log
     let Some(bench) = Bench::new("all_problems_are_told", 2)? else { return Ok(()) };
     let node = bench.site.host.node("nvidia0");
     let spec = bind(&node).device("/dev/nvidia1", 'c', 195, 1).allow('c', Some(195), None, "rw");
-    let said = bench.refused("all", &bench.bundle("all", &spec)?, &[MOUNT, SOURCE])?.stderr;
+    let said = bench.refused("all", &bench.sharing("all", &spec)?, &[MOUNT, SOURCE])?.stderr;
     let order: Vec<Option<usize>> = [MOUNT, DEVICE, RULE].iter().map(|code| said.find(code)).collect();
     assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{said}");
     Ok(())
