@@ -45,7 +45,7 @@ pub fn main(args: RawArgs) -> c_int {
     }
     let words: Option<Vec<&str>> = args.words().map(|word| std::str::from_utf8(word).ok()).collect();
     let Some(words) = words else {
-        report::tell(Log::default(), &[Refusal::internal("args", &"a word of the command line is not UTF-8")]);
+        report::tell(log_of(args), &[Refusal::internal("args", &"a word of the command line is not UTF-8")]);
         return 1;
     };
     let (program, rest) = words.split_first().map_or(("", [].as_slice()), |(first, rest)| (*first, rest));
@@ -53,10 +53,21 @@ pub fn main(args: RawArgs) -> c_int {
         Ok(Parsed::Pass) => pass(args),
         Ok(Parsed::Ours(call)) => ours(&call, Words::of(program.as_bytes(), rest)),
         Err(refusal) => {
-            report::tell(Log::default(), &[refusal]);
+            report::tell(log_of(args), &[refusal]);
             1
         }
     }
+}
+
+/// Where the engine wants errors, from words that are not read any further.
+fn log_of(args: RawArgs) -> Log<'static> {
+    let value = |flag: &[u8]| {
+        let mut words = args.words();
+        let rest = words.find_map(|word| word.strip_prefix(flag).filter(|rest| rest.is_empty() || rest.starts_with(b"=")))?;
+        let value = rest.strip_prefix(b"=").or_else(|| words.next())?;
+        std::str::from_utf8(value).ok()
+    };
+    Log { path: value(b"--log"), json: value(b"--log-format") == Some("json") }
 }
 
 /// Becomes the low-level runtime, untouched.
@@ -65,7 +76,7 @@ fn pass(args: RawArgs) -> c_int {
         Ok(path) => format!("start {}: {}", path.to_string_lossy(), args.exec(&path)),
         Err(why) => why,
     };
-    report::tell(Log::default(), &[Refusal::internal("exec", &why)]);
+    report::tell(log_of(args), &[Refusal::internal("exec", &why)]);
     1
 }
 

@@ -97,7 +97,7 @@ impl Capabilities {
                 set.push(capability);
             }
         }
-        set.sort();
+        set.sort_unstable();
         Ok(Self(set))
     }
 

@@ -457,7 +457,8 @@ pub fn to_value(node: &Node<'_>) -> serde_json::Value {
         Value::Number(text) => match (text.parse::<u64>(), text.parse::<i64>()) {
             (Ok(number), _) => number.into(),
             (_, Ok(number)) => number.into(),
-            _ => text.parse::<f64>().map_or(serde_json::Value::Null, Into::into),
+            // Nothing of ours is a fraction, and a reader of those is large.
+            _ => (*text).into(),
         },
         Value::String(text) => text.as_ref().into(),
         Value::Array(items) => items.iter().map(to_value).collect(),

@@ -1,6 +1,6 @@
 //! `linux.devices`: judged by type and number, whatever the path says.
 
-use contract::json::Node;
+use contract::json::{Node, pointer_token};
 use contract::{Code, Refusal};
 
 use crate::findings::{Findings, MOST_ITEMS};
@@ -90,7 +90,8 @@ fn malformed(index: usize, node: &Node<'_>, (field, why): &Wrong) -> Refusal {
         _ => ("device-shape", "write type c, b, u or p, and whole numbers from 0 for major and minor"),
     };
     let message = format!("runtimes read this device entry differently: {why}");
-    Refusal::new(Code::UnsafeSpec, rule, message, help).at(format!("{AT}/{index}/{field}"), written(node.get(field)))
+    Refusal::new(Code::UnsafeSpec, rule, message, help)
+        .at(format!("{AT}/{index}/{}", pointer_token(field)), written(node.get(field)))
 }
 
 fn read<'n>(node: &'n Node<'_>) -> Result<(&'n str, What), Wrong> {

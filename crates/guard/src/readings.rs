@@ -9,9 +9,9 @@
 //! - *last match* (crun's v2 program): the last rule that matches decides;
 //! - *first match* (programs built in list order): the first rule after the last one of type `a` decides.
 //!
-//! A program compares the letters of an access with those of the rule by overlap (older crun) or by inclusion (runc,
-//! newer crun); the two matching readings are tried both ways. All start from closed: the guard writes a deny of
-//! everything in front of a list for a runtime that would not.
+//! A program compares the letters of an access with those of the rule by inclusion (runc, newer crun) or by overlap
+//! (older crun). Whatever opens by overlap opens by inclusion to one of its letters alone, so inclusion is what is tried.
+//! All readings start from closed: the guard writes a deny of everything in front of a list for a runtime that would not.
 
 use contract::rule::{Access, Kind, Rule};
 
@@ -23,10 +23,7 @@ pub fn openable(rules: &[Rule], major: u32, minor: u32) -> bool {
     let device = (major, minor);
     let last = rules.iter().rposition(sets_default).unwrap_or(0);
     let since = rules.get(last..).unwrap_or_default();
-    [overlaps, includes]
-        .into_iter()
-        .any(|hits| matching(rules.iter().rev(), device, hits) || matching(first(since), device, hits))
-        || exceptions(rules, device)
+    matching(rules.iter().rev(), device) || matching(first(since), device) || exceptions(rules, device)
 }
 
 /// A GPU number outside `granted` that some reading leaves open, in words.
@@ -61,32 +58,24 @@ fn first(rules: &[Rule]) -> impl Iterator<Item = &Rule> + Clone {
     }
 }
 
-fn overlaps(rule: Access, wanted: Access) -> bool {
-    (rule.read && wanted.read) || (rule.write && wanted.write) || (rule.make && wanted.make)
-}
-
 fn includes(rule: Access, wanted: Access) -> bool {
     (rule.read || !wanted.read) && (rule.write || !wanted.write) && (rule.make || !wanted.make)
 }
 
 /// Whether a program that asks the rules in this order lets the device be opened in any way.
-fn matching<'r>(
-    rules: impl Iterator<Item = &'r Rule> + Clone,
-    (major, minor): (u32, u32),
-    hits: fn(Access, Access) -> bool,
-) -> bool {
+fn matching<'r>(rules: impl Iterator<Item = &'r Rule> + Clone, (major, minor): (u32, u32)) -> bool {
     let about = |rule: &&Rule| {
         rule.kind != Kind::Block && rule.major.is_none_or(|m| m == major) && rule.minor.is_none_or(|m| m == minor)
     };
     let read = Access { read: true, ..Access::default() };
     let write = Access { write: true, ..Access::default() };
-    [read, write, Access::OPEN]
-        .into_iter()
-        .any(|wanted| rules.clone().filter(about).find(|rule| hits(rule.access, wanted)).is_some_and(|rule| rule.allow))
+    [read, write, Access::OPEN].into_iter().any(|wanted| {
+        rules.clone().filter(about).find(|rule| includes(rule.access, wanted)).is_some_and(|rule| rule.allow)
+    })
 }
 
-/// The kernel's reading, and runc's. Of all exceptions only those that match the device count, and they differ only in which of
-/// their two numbers is a wildcard: four at most.
+/// The kernel's reading, and runc's. Of all exceptions only those that match the device count, and they differ only in
+/// which of their two numbers is a wildcard: four at most.
 fn exceptions(rules: &[Rule], (major, minor): (u32, u32)) -> bool {
     let mut default = false;
     let mut against = [Access::default(); 4];

@@ -1,6 +1,6 @@
 //! Device rules: the tenant's list read strictly, judged, and the lists that are written instead.
 
-use contract::json::Node;
+use contract::json::{Node, pointer_token};
 use contract::rule::{Access, Kind, Rule};
 use contract::{Code, Refusal};
 
@@ -26,7 +26,11 @@ pub(crate) fn read(spec: &Node<'_>, out: &mut Findings) -> Vec<Rule> {
     let list = out.list(spec.path(&["linux", "resources", "devices"]), MOST_ITEMS, &AT);
     let read = |(index, node): (usize, &Node<'_>)| {
         rule(node).unwrap_or_else(|(field, why)| {
-            let at = if field.is_empty() { format!("{AT}/{index}") } else { format!("{AT}/{index}/{field}") };
+            let at = if field.is_empty() {
+                format!("{AT}/{index}")
+            } else {
+                format!("{AT}/{index}/{}", pointer_token(&field))
+            };
             let help =
                 "write type c or b, whole numbers for major and minor, and access from the letters r, w, m, each once";
             let rule = if why == UNKNOWN { "json-unknown" } else { "cgroup-rule-shape" };

@@ -74,9 +74,9 @@ fn by_count<'a>(
         return Err(Refusal::new(Code::CapacityFull, "capacity", message, help));
     }
     // What the holder had before comes first, then the lowest address: the same question has the same answer.
-    matching.sort_by_key(|gpu| (!previous.contains(&gpu.pci), gpu.pci.as_str()));
+    matching.sort_unstable_by_key(|gpu| (!previous.contains(&gpu.pci), gpu.pci.as_str()));
     matching.truncate(wanted);
-    matching.sort_by_key(|gpu| gpu.pci.as_str());
+    matching.sort_unstable_by_key(|gpu| gpu.pci.as_str());
     Ok(matching)
 }
 

@@ -118,7 +118,7 @@ impl Ledger {
     pub(crate) fn names(&self) -> Result<Vec<Name>, LedgerError> {
         let mut names: Vec<Name> =
             files::names(&self.path("leases"))?.iter().filter_map(|file| Name::parse(file)).collect();
-        names.sort();
+        names.sort_unstable();
         Ok(names)
     }
 
@@ -363,7 +363,7 @@ impl Ledger {
             }
         }
         // One holder's leases stand together; they are ended together.
-        gone.sort_by(|a, b| a.tag.cmp(&b.tag));
+        gone.sort_unstable_by(|a, b| a.tag.cmp(&b.tag));
         for of_one in gone.chunk_by(|a, b| a.tag == b.tag) {
             let pcis: Vec<String> = of_one.iter().map(|lease| lease.pci.clone()).collect();
             let Some(first) = of_one.first() else { continue };

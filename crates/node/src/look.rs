@@ -1,11 +1,9 @@
 //! What lies behind a path, without opening it and without waiting for it.
 //!
 //! A path of a tenant's may lead to a file system whose server is dead. So it is first resolved from the kernel's caches
-//! alone; only when they do not suffice, a thread is started that may be left behind.
+//! alone; only when they do not suffice, a child process looks, which is killed when it gets no answer.
 
 use std::os::fd::AsRawFd;
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -65,17 +63,38 @@ pub(crate) fn patiently(path: &str) -> Result<Seen, Blind> {
     tell(resolve(path, ResolveFlag::empty()))
 }
 
-/// Does `work` in a thread of its own, which is left behind when it is not done in time.
-pub(crate) fn within<T: Send + 'static>(
-    limit: Duration,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
-    let (done, wait) = mpsc::sync_channel(1);
-    let worker = move || {
-        let _ = done.send(work());
-    };
-    thread::Builder::new().stack_size(64 << 10).spawn(worker).map_err(|e| format!("no thread to look at it: {e}"))?;
-    wait.recv_timeout(limit).map_err(|_| format!("no answer in time ({} s)", limit.as_secs()))
+/// Looks behind a path in a child process. `Err`: it gave no answer in time, and other paths need not be waited for.
+pub(crate) fn in_child(path: &str) -> Result<Result<Seen, Blind>, String> {
+    let answer = sys::in_child(PATIENCE, || encode(&patiently(path))).map_err(|e| format!("no process to look at it: {e}"))?;
+    answer.as_deref().and_then(decode).ok_or_else(|| format!("no answer in time ({} s)", PATIENCE.as_secs()))
+}
+
+/// What was found, as a line of numbers and then the path or the reason.
+fn encode(found: &Result<Seen, Blind>) -> String {
+    match found {
+        Ok(Seen { stat: Stat { id: ((a, b), ino), mode, rdev: (major, minor) }, real, by_magic }) => {
+            format!("{a} {b} {ino} {mode} {major} {minor} {}\n{real}", u32::from(*by_magic))
+        }
+        Err(Blind::Missing) => "missing\n".to_owned(),
+        Err(Blind::Because(why)) => format!("blind\n{why}"),
+    }
+}
+
+fn decode(text: &str) -> Option<Result<Seen, Blind>> {
+    let (line, rest) = text.split_once('\n')?;
+    match line {
+        "missing" => return Some(Err(Blind::Missing)),
+        "blind" => return Some(Err(Blind::Because(rest.to_owned()))),
+        _ => {}
+    }
+    let mut numbers = line.split(' ').map(str::parse::<u64>);
+    let mut next = || numbers.next()?.ok();
+    let mut small = || u32::try_from(next()?).ok();
+    let dev = (small()?, small()?);
+    let ino = next()?;
+    let mut small = || u32::try_from(next()?).ok();
+    let (mode, rdev, by_magic) = (small()?, (small()?, small()?), small()? == 1);
+    Some(Ok(Seen { stat: Stat { id: (dev, ino), mode, rdev }, real: rest.to_owned(), by_magic }))
 }
 
 enum Outcome {
@@ -147,14 +166,25 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn who_does_not_answer_is_left_behind() {
-        let (keep, never) = mpsc::channel::<()>();
+    fn who_does_not_answer_is_not_waited_for() {
         let start = Instant::now();
-        let why = within(Duration::from_millis(50), move || never.recv()).unwrap_err();
-        assert!(why.starts_with("no answer in time"), "{why}");
+        let never = || {
+            std::thread::sleep(Duration::from_secs(60));
+            String::new()
+        };
+        assert_eq!(sys::in_child(Duration::from_millis(50), never).unwrap(), None);
         assert!(start.elapsed() < Duration::from_secs(2));
-        drop(keep);
-        assert_eq!(within(PATIENCE, || 5), Ok(5));
+        let long = "x".repeat(200_000);
+        assert_eq!(sys::in_child(PATIENCE, || long.clone()).unwrap(), Some(long));
+    }
+
+    #[test]
+    fn what_a_child_found_is_what_we_would_have_found() {
+        for path in ["/dev/null", "/", "/nowhere/at/all", "/proc/self/root", "/etc/passwd"] {
+            let there = patiently(path);
+            let told = decode(&encode(&there)).unwrap();
+            assert_eq!(encode(&told), encode(&there), "{path}");
+        }
     }
 
     #[test]
@@ -162,7 +192,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
         let _ = patiently(path);
-        let seen = at_once(path).expect("no thread is needed").map_err(|_| ()).unwrap();
+        let seen = at_once(path).expect("no child is needed").map_err(|_| ()).unwrap();
         assert_eq!(seen.real, std::fs::canonicalize(path).unwrap().to_str().unwrap());
     }
 }

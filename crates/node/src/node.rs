@@ -8,7 +8,7 @@ use guard::{Majors, Object, System};
 use nix::sys::stat::{SFlag, stat};
 
 use crate::landmarks::Landmarks;
-use crate::look::{self, Blind, MAGIC, PATIENCE, Seen};
+use crate::look::{self, Blind, MAGIC, Seen};
 use crate::{devices, file, mountinfo, pci};
 
 /// Inode of the first user namespace in nsfs (`PROC_USER_INIT_INO`, `linux/proc_ns.h`).
@@ -41,8 +41,7 @@ impl Node {
         if self.stuck.load(Ordering::Relaxed) {
             return Err(Blind::Because("it was not waited for: another path gave no answer in time".to_owned()));
         }
-        let path = path.to_owned();
-        look::within(PATIENCE, move || look::patiently(&path)).unwrap_or_else(|why| {
+        look::in_child(path).unwrap_or_else(|why| {
             self.stuck.store(true, Ordering::Relaxed);
             Err(Blind::Because(why))
         })

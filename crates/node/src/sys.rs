@@ -3,13 +3,15 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 
 use crate::error::NodeError;
 use crate::look::Stat;
@@ -45,6 +47,47 @@ pub(crate) fn stat_cached(handle: &OwnedFd) -> nix::Result<Stat> {
         mode: found.stx_mode.into(),
         rdev: (found.stx_rdev_major, found.stx_rdev_minor),
     })
+}
+
+/// Has a child process do `work` and gives what it returned; nothing when it was not done in time. It is killed then.
+pub(crate) fn in_child(limit: Duration, work: impl FnOnce() -> String) -> io::Result<Option<String>> {
+    let (ours, theirs) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    // SAFETY: the child runs `work`, writes and leaves by `_exit`; it runs no destructor and no exit handler of ours. The
+    // static programs have one thread, so it holds no lock that another thread had; glibc sees to its own allocator.
+    let child = Errno::result(unsafe { libc::fork() })?;
+    if child == 0 {
+        let told = File::from(theirs).write_all(work().as_bytes()).is_ok();
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(!told)) };
+    }
+    drop(theirs);
+    let answer = read_within(&File::from(ours), limit);
+    // SAFETY: the child is ours and was not waited for. One that cannot be killed is left to whoever inherits it.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), if answer.is_some() { 0 } else { libc::WNOHANG });
+    }
+    Ok(answer)
+}
+
+/// Everything up to the end of a pipe, if the end comes in time.
+fn read_within(mut pipe: &File, limit: Duration) -> Option<String> {
+    let end = Instant::now() + limit;
+    let mut all = Vec::new();
+    let mut part = [0_u8; 4096];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let mut wait = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one `pollfd`, which is ours.
+        let ready = unsafe { libc::poll(&raw mut wait, 1, i32::try_from(left.as_millis()).unwrap_or(i32::MAX)) };
+        if ready <= 0 {
+            return None;
+        }
+        match pipe.read(&mut part).ok()? {
+            0 => return String::from_utf8(all).ok().filter(|text| !text.is_empty()),
+            got => all.extend_from_slice(part.get(..got)?),
+        }
+    }
 }
 
 /// `struct { … } query` of `union bpf_attr` in `linux/bpf.h`, with room behind it for what newer kernels write back.

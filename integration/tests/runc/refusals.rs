@@ -57,7 +57,8 @@ fn mounts_that_reach_a_gpu_are_refused() -> Result<()> {
     symlink(&node, volume.join("link")).unwrap();
     symlink(volume.join("link"), volume.join("second")).unwrap();
     let up = PathBuf::from(format!("/proc/self/root{}", node.display()));
-    let relative = format!("../..{}/../{}", site.join("bundle-x").display(), "host/dev/nvidia0");
+    // From the bundle's folder, which lies beside the node's.
+    let relative = "../host/dev/../dev/nvidia0";
     let roads = vec![
         ("a1", bind(&node), MOUNT, SOURCE, shown(&node)),
         ("a1-by-name", bind(Path::new("/dev/nvidia0")), MOUNT, SOURCE, "/dev/nvidia0".into()),
@@ -74,7 +75,7 @@ fn mounts_that_reach_a_gpu_are_refused() -> Result<()> {
         ("a9-dev", bind(Path::new("/proc/self/root/dev")), "", SOURCE, "/proc/self/root/dev".into()),
         ("a10", bind(&renamed), MOUNT, SOURCE, shown(&renamed)),
         ("a15-caps", bind(&site.host.node("nvidia-caps")), MOUNT, SOURCE, shown(&site.host.node("nvidia-caps"))),
-        ("relative", bind(Path::new(&relative)), MOUNT, SOURCE, relative.clone()),
+        ("relative", bind(Path::new(relative)), MOUNT, SOURCE, relative.into()),
         ("a17", devtmpfs(), MOUNT, "/mounts/7", "devtmpfs".into()),
         ("a15-folder", bind(&site.host.root.join("dev")), MOUNT, SOURCE, shown(&site.host.root.join("dev"))),
     ];
