@@ -169,6 +169,24 @@ pub(crate) fn quick_verb<'a>(words: impl Iterator<Item = &'a [u8]>) -> Option<Ve
     None
 }
 
+/// The value of a global flag, as far as the words before the verb are plain. What follows may be the tenant's.
+pub(crate) fn global<'a>(mut words: impl Iterator<Item = &'a [u8]>, wanted: &str) -> Option<&'a [u8]> {
+    loop {
+        let word = words.next()?;
+        let (name, has_value) = flag_name(word)?;
+        let value = if has_value {
+            word.splitn(2, |b| *b == b'=').nth(1)
+        } else if GLOBAL_VALUES.iter().any(|f| f.as_bytes() == name) {
+            words.next()
+        } else {
+            None
+        };
+        if name == wanted.as_bytes() {
+            return value;
+        }
+    }
+}
+
 /// `--name` or `-name`, with or without `=value`; `-` alone and `--` are words.
 fn flag_name(word: &[u8]) -> Option<(&[u8], bool)> {
     let rest = word.strip_prefix(b"-")?;
@@ -316,6 +334,21 @@ mod tests {
             ("update --resources=- ID", "update ID bundle=. root=None clear=true"),
         ] {
             assert_eq!(read(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_log_is_found_before_the_verb_only() {
+        for (line, expected) in [
+            ("--root R --log L --new-flag value create ID", Some("L")),
+            ("--debug --log=L=M create ID", Some("L=M")),
+            ("--root --log --log L create ID", Some("L")),
+            ("exec ID prog --log L", None),
+            ("--log", None),
+            ("", None),
+        ] {
+            let found = global(line.split(' ').map(str::as_bytes), "log");
+            assert_eq!(found, expected.map(str::as_bytes), "{line}");
         }
     }
 

@@ -59,15 +59,10 @@ pub fn main(args: RawArgs) -> c_int {
     }
 }
 
-/// Where the engine wants errors, from words that are not read any further.
+/// Where the engine wants errors, when its words are not read any further.
 fn log_of(args: RawArgs) -> Log<'static> {
-    let value = |flag: &[u8]| {
-        let mut words = args.words();
-        let rest = words.find_map(|word| word.strip_prefix(flag).filter(|rest| rest.is_empty() || rest.starts_with(b"=")))?;
-        let value = rest.strip_prefix(b"=").or_else(|| words.next())?;
-        std::str::from_utf8(value).ok()
-    };
-    Log { path: value(b"--log"), json: value(b"--log-format") == Some("json") }
+    let value = |flag| argv::global(args.words().skip(1), flag).and_then(|value| std::str::from_utf8(value).ok());
+    Log { path: value("log"), json: value("log-format") == Some("json") }
 }
 
 /// Becomes the low-level runtime, untouched.
