@@ -126,6 +126,12 @@ impl<'a> Call<'a> {
         flag.value.map(|value| (value, flag.word))
     }
 
+    /// Whether a flag is there.
+    #[must_use]
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.flags.iter().any(|flag| flag.name == name)
+    }
+
     /// The bundle as it was named; the current folder when it was not.
     #[must_use]
     pub(crate) fn bundle(&self) -> &'a str {

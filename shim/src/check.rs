@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use contract::inventory::Inventory;
 use contract::key::Key;
 use contract::request::Asked;
 use contract::{Contract, Granted, Note, Refusal};
@@ -29,11 +30,15 @@ pub struct Verdict {
     pub patch: Vec<cdi::Op>,
 }
 
-/// Judges a `config.json`, or the one of a bundle, as `create` would now.
+/// Judges a `config.json`, or the one of a bundle, as `create` would now. `inventory` gives the node as it is.
 ///
 /// # Errors
 /// When there is nothing to judge.
-pub fn check(path: &Path, setup: &Setup) -> Result<Verdict, Refusal> {
+pub fn check(
+    path: &Path,
+    setup: &Setup,
+    inventory: impl FnOnce() -> Result<Inventory, Refusal>,
+) -> Result<Verdict, Refusal> {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
     let missing = |why: &dyn std::fmt::Display| Refusal::internal("check", &format_args!("read {}: {why}", path.display()));
     let bytes = if path.is_dir() {
@@ -48,7 +53,7 @@ pub fn check(path: &Path, setup: &Setup) -> Result<Verdict, Refusal> {
     let mut notes = std::mem::take(&mut decision.judgement.notes);
     let mut verdict = Verdict { refusals: std::mem::take(&mut decision.refusals), notes: Vec::new(), grant: None, patch: Vec::new() };
     if verdict.refusals.is_empty() {
-        match would_grant(setup, &decision.asked) {
+        match would_grant(setup, &decision.asked, inventory) {
             Ok(grant) => verdict.grant = grant,
             Err(refusal) => verdict.refusals.push(refusal),
         }
@@ -68,16 +73,21 @@ pub fn check(path: &Path, setup: &Setup) -> Result<Verdict, Refusal> {
 }
 
 /// The contract that would be made now, without taking anything.
-fn would_grant(setup: &Setup, asked: &Asked) -> Result<Option<Contract>, Refusal> {
+fn would_grant(
+    setup: &Setup,
+    asked: &Asked,
+    inventory: impl FnOnce() -> Result<Inventory, Refusal>,
+) -> Result<Option<Contract>, Refusal> {
     match asked {
         Asked::Nothing => Ok(None),
         Asked::Reserved { token, .. } => {
-            let ledger = Ledger::open(setup.state_dir()).map_err(|e| Refusal::internal("ledger", &e))?;
+            let nothing_there = "the node has no ledger yet, so nothing is reserved";
+            let ledger = Ledger::open_existing(setup.state_dir()).ok_or_else(|| Refusal::internal("ledger", &nothing_there))?;
             ledger.reservation(token).map(Some)
         }
         Asked::Gpus(request) => {
             grant::within_ceilings(request, &setup.config)?;
-            let inventory = grant::fresh_inventory(setup)?;
+            let inventory = inventory()?;
             let taken = Ledger::open_existing(setup.state_dir()).map(|ledger| ledger.taken()).unwrap_or_default();
             let gpus = ledger::allocate(&inventory, &|pci| taken.iter().any(|t| t == pci), request, &[])?;
             let granted: Vec<_> = gpus.iter().map(|gpu| Granted::of(gpu)).collect();

@@ -103,7 +103,8 @@ impl<'a> Making<'a> {
         let contract = match &ledger {
             Some(ledger) if wants_gpu => {
                 let contract = grant::contract(self.container.setup, ledger, &self.decision.asked, &self.holder());
-                restore::settle(ledger, self.container.setup);
+                // Free is free: a log that cannot be written refuses this container further down.
+                let _ = restore::settle(ledger, self.container.setup);
                 contract.map_err(|refusal| vec![refusal])?
             }
             _ => None,
@@ -138,7 +139,10 @@ impl<'a> Making<'a> {
     }
 
     fn holder(&self) -> Holder {
-        let cgroup = self.decision.spec.path(&["linux", "cgroupsPath"]).and_then(|n| n.as_str()).map(str::to_owned);
+        let named = self.decision.spec.path(&["linux", "cgroupsPath"]).and_then(|n| n.as_str());
+        // runc and crun name the cgroup after the container, unless systemd makes it.
+        let default = (!self.container.call.has("systemd-cgroup")).then_some(self.container.call.id);
+        let cgroup = named.filter(|path| !path.is_empty()).or(default).map(str::to_owned);
         Holder {
             key: self.container.key.clone(),
             container: self.container.call.id.to_owned(),
@@ -248,6 +252,11 @@ impl Made<'_> {
             return Ok(());
         }
         let pid = handover::read_pid(pid_file)?;
+        // A `delete --force` of the same id, between our leases and the container, would have given them away.
+        let ledger = Ledger::open(self.container.setup.state_dir()).map_err(|e| e.to_string())?;
+        if ledger.contract(&self.container.key).ok().flatten().is_none_or(|held| held.id != self.contract.id) {
+            return Err("its contract was released while it was being created".to_owned());
+        }
         let placed = placed(&self.placed, &self.contract);
         verify::created(pid, Path::new("/"), &self.contract, &placed, &self.numbers)
     }

@@ -24,9 +24,10 @@ pub(crate) fn delete(container: &Container<'_>, words: Words) -> Result<i32, Ref
     let status = handover::run_runtime(&low_level, &words)?;
     // `delete --force` of an id that is gone succeeds: only an absent state folder says that the container is gone.
     if std::fs::symlink_metadata(container.root.join(container.call.id)).is_err() {
+        let had = ledger.holdings(&container.key);
         match restore::give_back(&ledger, &container.key) {
-            Ok(gpus) if !gpus.is_empty() => record::released(container, &gpus),
-            Ok(_) => {}
+            Ok(_) if had.is_empty() => {}
+            Ok(_) => record::released(container, &had),
             Err(error) => record::event(Kind::Release, container, &error.to_string()),
         }
     }

@@ -17,20 +17,6 @@ pub const INVENTORY: &str = "inventory.json";
 /// Largest inventory that is read, in bytes.
 const MAX_INVENTORY: usize = 4 << 20;
 
-/// The node's inventory, refreshed once when it is missing or the node has changed since.
-///
-/// # Errors
-/// `DRIVER_NOT_READY` or `CONTRACT_STALE` when it is still not right afterwards.
-pub(crate) fn fresh_inventory(setup: &Setup) -> Result<Inventory, Refusal> {
-    match read_inventory(setup) {
-        Ok(inventory) => Ok(inventory),
-        Err(_) => {
-            refresh(setup)?;
-            read_inventory(setup)
-        }
-    }
-}
-
 /// The stored inventory, if the live node still agrees with it.
 ///
 /// # Errors
@@ -47,7 +33,23 @@ pub fn read_inventory(setup: &Setup) -> Result<Inventory, Refusal> {
     if live != inventory.facts {
         return Err(stale("facts", "the node changed since its inventory was made"));
     }
-    Ok(inventory)
+    ready(inventory)
+}
+
+/// All or nothing: a node that lacks a part of the driver grants nothing.
+///
+/// # Errors
+/// `DRIVER_NOT_READY` with the first finding that stops.
+pub fn ready(inventory: Inventory) -> Result<Inventory, Refusal> {
+    match inventory.findings.iter().find(|finding| finding.stops) {
+        Some(finding) => Err(Refusal::new(
+            Code::DriverNotReady,
+            "driver-not-ready",
+            &finding.message,
+            "mend that on the node; `quilt-gpu inventory` shows whether it is",
+        )),
+        None => Ok(inventory),
+    }
 }
 
 fn stale(rule: &'static str, message: &str) -> Refusal {
@@ -90,36 +92,55 @@ pub fn within_ceilings(request: &Request, config: &Config) -> Result<(), Refusal
 }
 
 /// Takes leases and drafts the contract, or redeems the reserved one. Checked against the live node; all or nothing.
-pub(crate) fn contract(setup: &Setup, ledger: &Ledger, asked: &Asked, holder: &Holder) -> Result<Option<Contract>, Refusal> {
-    let made = match asked {
-        Asked::Nothing => return Ok(None),
-        Asked::Reserved { token, .. } => ledger.redeem(token, holder)?,
+///
+/// What was stale is looked at anew through the helper, once.
+pub(crate) fn contract(
+    setup: &Setup,
+    ledger: &Ledger,
+    asked: &Asked,
+    holder: &Holder,
+) -> Result<Option<Contract>, Refusal> {
+    match asked {
+        Asked::Nothing => Ok(None),
+        Asked::Reserved { token, .. } => {
+            let contract = ledger.redeem(token, holder)?;
+            kept_if_trusted(setup, ledger, contract, holder).map(Some)
+        }
         Asked::Gpus(request) => {
             within_ceilings(request, &setup.config)?;
-            let inventory = fresh_inventory(setup)?;
-            let gpus = ledger.grant(&inventory, request, holder)?;
-            let id = node::random_hex128().map_err(|e| Refusal::internal("random", &e))?;
-            match ledger::draft(&inventory, &gpus, request, &setup.config.policy, &id, Some(&holder.key), node::now()) {
-                Ok(contract) => contract,
-                Err(refusal) => {
-                    release_quietly(ledger, holder);
-                    return Err(refusal);
+            let made = match make(setup, ledger, request, holder) {
+                Err(refusal) if matches!(refusal.code, Code::ContractStale | Code::DriverNotReady) => {
+                    refresh(setup)?;
+                    make(setup, ledger, request, holder)
                 }
-            }
-        }
-    };
-    match trusted(&made, setup) {
-        Ok(()) => Ok(Some(made)),
-        Err(refusal) => {
-            release_quietly(ledger, holder);
-            Err(refusal)
+                other => other,
+            };
+            made.map(Some)
         }
     }
 }
 
+fn make(setup: &Setup, ledger: &Ledger, request: &Request, holder: &Holder) -> Result<Contract, Refusal> {
+    let inventory = read_inventory(setup)?;
+    let id = node::random_hex128().map_err(|e| Refusal::internal("random", &e))?;
+    let gpus = ledger.grant(&inventory, request, holder)?;
+    match ledger::draft(&inventory, &gpus, request, &setup.config.policy, &id, Some(&holder.key), node::now()) {
+        Ok(contract) => kept_if_trusted(setup, ledger, contract, holder),
+        Err(refusal) => Err(given_back(ledger, holder, refusal)),
+    }
+}
+
+fn kept_if_trusted(setup: &Setup, ledger: &Ledger, contract: Contract, holder: &Holder) -> Result<Contract, Refusal> {
+    match trusted(&contract, setup) {
+        Ok(()) => Ok(contract),
+        Err(refusal) => Err(given_back(ledger, holder, refusal)),
+    }
+}
+
 /// A refusal is on its way already; what cannot be released now is reclaimed later, since no container holds it.
-fn release_quietly(ledger: &Ledger, holder: &Holder) {
+fn given_back(ledger: &Ledger, holder: &Holder, refusal: Refusal) -> Refusal {
     let _ = ledger.release(&holder.key);
+    refusal
 }
 
 /// Whether the contract and the live node agree: driver, device numbers, files.

@@ -24,7 +24,7 @@ mod view;
 mod words;
 
 pub use check::{Verdict, check};
-pub use grant::{INVENTORY, read_inventory, within_ceilings};
+pub use grant::{INVENTORY, read_inventory, ready, trusted, within_ceilings};
 pub use setup::Setup;
 
 use std::ffi::c_int;

@@ -3,7 +3,7 @@
 use contract::json::{parse_data, to_value};
 use contract::key::sha256;
 use contract::request::Asked;
-use contract::{Contract, Note, Refusal};
+use contract::{Contract, Granted, Note, Refusal};
 use ledger::Reclaimed;
 use ledger::audit::{Audit, AuditError, Kind, Record};
 use serde_json::{Map, Value, json};
@@ -43,7 +43,7 @@ pub(crate) fn created(entry: &Created<'_>) -> Result<(), AuditError> {
     }
     if let Some(contract) = entry.contract {
         fields.insert("contract".into(), contract.id.as_str().into());
-        fields.insert("gpus".into(), contract.gpus.iter().map(|gpu| json!({"name": gpu.name(), "pci": gpu.pci, "uuid": gpu.uuid})).collect());
+        fields.insert("gpus".into(), gpus(&contract.gpus));
     }
     if !entry.patch.is_empty() {
         let operation = |op: &cdi::Op| json_value(op.to_string());
@@ -68,20 +68,31 @@ pub(crate) fn refused(container: &Container<'_>, bundle: &Bundle, refusals: &[Re
 }
 
 /// Records that a container gave back what it held.
-pub(crate) fn released(container: &Container<'_>, gpus: &[String]) {
+pub(crate) fn released(container: &Container<'_>, list: &[Granted]) {
     let mut fields = about(container);
-    fields.insert("gpus".into(), gpus.iter().map(|pci| json!({"pci": pci})).collect());
+    fields.insert("gpus".into(), gpus(list));
     let _ = append(container.setup, Kind::Release, fields);
 }
 
 /// Records leases that were taken back from holders that are gone.
-pub(crate) fn reclaimed(setup: &Setup, list: &[Reclaimed]) {
-    for gone in list {
-        let fields = json!({"gpus": [{"pci": gone.pci}], "key": gone.tag, "container": gone.lease.holder.name(), "message": gone.gone_because});
-        if let Value::Object(fields) = fields {
-            let _ = append(setup, Kind::Reclaim, fields);
-        }
-    }
+///
+/// # Errors
+/// The log cannot be written.
+pub(crate) fn reclaimed(setup: &Setup, list: &[Reclaimed]) -> Result<(), AuditError> {
+    list.iter().try_for_each(|gone| {
+        let lease = &gone.lease;
+        let gpu = Granted { pci: lease.pci.clone(), uuid: lease.uuid.clone(), minor: lease.minor };
+        let mut fields = Map::new();
+        fields.insert("container".into(), lease.holder.name().into());
+        fields.insert("gpus".into(), gpus(&[gpu]));
+        fields.insert("message".into(), gone.gone_because.as_str().into());
+        append(setup, Kind::Reclaim, fields)
+    })
+}
+
+/// GPUs by all their names.
+fn gpus(list: &[Granted]) -> Value {
+    list.iter().map(|gpu| json!({"name": gpu.name(), "pci": gpu.pci, "uuid": gpu.uuid})).collect()
 }
 
 /// Records something that happened to a container.

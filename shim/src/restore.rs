@@ -21,23 +21,33 @@ pub fn give_back(ledger: &Ledger, key: &Key) -> Result<Vec<String>, LedgerError>
 }
 
 /// Records what this ledger took back from holders that are gone, and puts their specs back.
-pub fn settle(ledger: &Ledger, setup: &Setup) {
+///
+/// # Errors
+/// The log cannot be written; the leases are free all the same.
+pub fn settle(ledger: &Ledger, setup: &Setup) -> Result<(), LedgerError> {
     let list = ledger.take_reclaimed();
     if list.is_empty() {
-        return;
+        return Ok(());
     }
-    record::reclaimed(setup, &list);
-    // What cannot be put back now is offered again after the next reclaim.
-    let _ = ledger.orphans(&mut |_, original| {
+    orphans(ledger)?;
+    record::reclaimed(setup, &list)
+}
+
+/// Puts back the specs of containers that were reclaimed, by whomever.
+///
+/// # Errors
+/// The ledger cannot be read or changed.
+pub fn orphans(ledger: &Ledger) -> Result<(), LedgerError> {
+    ledger.orphans(&mut |_, original| {
         put_back(original);
         true
-    });
+    })
 }
 
 /// Puts the original back where it lay, if what lies there is still exactly what we wrote.
 ///
 /// Best effort: an engine usually removes the bundle, and a later create recognises our own work anyway.
-pub fn put_back(original: &Original) {
+fn put_back(original: &Original) {
     let config = Path::new(&original.config_path);
     let Some(folder) = config.parent() else { return };
     if let Ok(Some(bundle)) = Bundle::read(&folder.to_string_lossy())

@@ -97,7 +97,7 @@ impl Setup {
 
 /// How the guard reads device lists for this program.
 #[must_use]
-pub fn flavour(low_level: &Path) -> LowLevel {
+pub(crate) fn flavour(low_level: &Path) -> LowLevel {
     LowLevel::of(&low_level.to_string_lossy())
 }
 

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use contract::key::Key;
-use contract::{Contract, Refusal};
+use contract::{Contract, Granted, Refusal};
 
-use crate::lease::HeldBy;
+use crate::lease::{HeldBy, Lease};
 use crate::store::Ledger;
 
 impl Ledger {
@@ -32,6 +32,15 @@ impl Ledger {
             HeldBy::Container { low_level, .. } => Some(low_level.into()),
             HeldBy::Name { .. } | HeldBy::Reservation { .. } => None,
         }
+    }
+
+    /// The GPUs that a key has leases on.
+    #[must_use]
+    pub fn holdings(&self, key: &Key) -> Vec<Granted> {
+        let names = self.names().unwrap_or_default();
+        let own = names.iter().filter(|name| name.tag == key.as_str());
+        let granted = |lease: Lease| Granted { pci: lease.pci, uuid: lease.uuid, minor: lease.minor };
+        own.filter_map(|name| self.read(name).ok().map(granted)).collect()
     }
 
     /// PCI addresses that have a lease, dead or alive.

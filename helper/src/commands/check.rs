@@ -9,6 +9,7 @@ use shim::Verdict;
 
 use crate::cli::{Context, Format, not_offered};
 use crate::exit::{Exit, Failure};
+use crate::inventory;
 use crate::table;
 
 #[derive(Debug, clap::Args)]
@@ -22,7 +23,7 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
     if let Err(cause) = std::fs::metadata(&args.path) {
         return Err(Failure::Usage(format!("cannot look at {}: {cause}", args.path.display())));
     }
-    let verdict = shim::check(&args.path, &context.setup)?;
+    let verdict = shim::check(&args.path, &context.setup, || inventory::seen(&context.setup))?;
     match context.format {
         None | Some(Format::Table) => write!(context.out, "{}", text(&verdict))?,
         Some(Format::Json) => context.document(&document(&verdict)?)?,

@@ -1,16 +1,15 @@
 //! `quilt-gpu contract`: reservations for a control plane, and the contracts in force.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use contract::key::Key;
 use contract::request::{Asked, Request, from_json};
-use contract::{Code, Contract, Refusal};
+use contract::{Contract, Refusal};
 use ledger::Ledger;
 use ledger::audit::Kind;
 use serde::Serialize;
 use serde_json::json;
-use shim::Setup;
 
 use crate::cli::{Context, Format, not_offered};
 use crate::exit::{Exit, Failure};
@@ -114,7 +113,9 @@ fn reserve(request: &Request, id: &str, context: &mut Context<'_>) -> Result<(),
         ("gpus", record::gpus(&reserved.contract.gpus)),
         ("seconds", seconds.into()),
     ];
-    let recorded = record::reclaimed(setup, &ledger).and_then(|()| record::append(setup, Kind::Reserve, fields));
+    let recorded = shim::restore::settle(&ledger, setup)
+        .map_err(Failure::internal)
+        .and_then(|()| record::append(setup, Kind::Reserve, fields));
     if let Err(failure) = recorded {
         // Nobody learns this token; without this its time would have to run out.
         let _ = ledger.cancel(&reserved.token);
@@ -201,7 +202,7 @@ fn verify(key: Option<&str>, context: &mut Context<'_>) -> Result<Exit, Failure>
     }
     let judged: Vec<(Key, Option<Refusal>)> = all
         .into_iter()
-        .map(|(key, contract)| (key, contract.and_then(|contract| holds(&contract, &context.setup)).err()))
+        .map(|(key, contract)| (key, contract.and_then(|contract| shim::trusted(&contract, &context.setup)).err()))
         .collect();
     let exit = if judged.iter().all(|(_, refusal)| refusal.is_none()) { Exit::Done } else { Exit::Refused };
     if json {
@@ -222,22 +223,4 @@ fn verify(key: Option<&str>, context: &mut Context<'_>) -> Result<Exit, Failure>
         write!(context.out, "{}", table::render(["KEY", "CONTRACT"], &rows))?;
     }
     Ok(exit)
-}
-
-/// Whether the node is still what the contract rests on, as the runtime asks before it starts a container.
-fn holds(contract: &Contract, setup: &Setup) -> Result<(), Refusal> {
-    let stale = |why: String| Refusal::new(Code::ContractStale, "facts", why, "start the container anew");
-    let live = node::facts(&setup.config.host).map_err(|cause| stale(cause.to_string()))?;
-    if live != contract.facts {
-        return Err(stale("the driver or its device numbers changed since the contract was made".into()));
-    }
-    contract.nodes.iter().try_for_each(|item| node::check_node(item).map_err(stale))?;
-    let libraries = contract.libraries.iter().map(|library| (&library.host_path, library.id));
-    for (path, id) in libraries.chain(contract.binaries.iter().map(|binary| (&binary.host_path, binary.id))) {
-        let now = node::file_id(Path::new(path)).map_err(|cause| stale(cause.to_string()))?;
-        if now != id {
-            return Err(stale(format!("{path} is another file than when the contract was made")));
-        }
-    }
-    Ok(())
 }

@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
 fn in_force(setup: &Setup) -> Result<Vec<LeaseStatus>, Failure> {
     let ledger = open(setup)?;
     let leases = ledger.leases().map_err(Failure::internal)?;
-    record::reclaimed(setup, &ledger)?;
+    shim::restore::settle(&ledger, setup).and_then(|()| shim::restore::orphans(&ledger)).map_err(Failure::internal)?;
     Ok(leases)
 }
 
@@ -154,7 +154,7 @@ fn acquire(args: &Acquire, context: &mut Context<'_>, json: bool) -> Result<(), 
     let inventory = inventory::current(&context.setup)?;
     let ledger = open(&context.setup)?;
     let granted = ledger.acquire_named(&inventory, &request, &args.holder);
-    record::reclaimed(&context.setup, &ledger)?;
+    shim::restore::settle(&ledger, &context.setup).map_err(Failure::internal)?;
     let gpus = granted?;
     let fields = [("holder", args.holder.as_str().into()), ("gpus", record::gpus(&gpus))];
     record::append(&context.setup, ledger::audit::Kind::Reserve, fields)?;
@@ -202,7 +202,7 @@ fn release(args: &Release, context: &mut Context<'_>, json: bool) -> Result<(), 
 /// A GPU that is given back while its container runs gets a second user.
 fn refuse_living(setup: &Setup, ledger: &Ledger, key: &Key) -> Result<(), Failure> {
     let leases = ledger.leases().map_err(Failure::internal)?;
-    record::reclaimed(setup, ledger)?;
+    shim::restore::settle(ledger, setup).map_err(Failure::internal)?;
     match leases.iter().find(|status| status.tag == key.as_str()) {
         Some(status) if !matches!(status.lease.as_ref().map(|lease| &lease.holder), Some(HeldBy::Name { .. })) => {
             Err(Failure::Wrong(format!(

@@ -17,7 +17,7 @@ use linker::elf::Elf;
 use node::driver::Information;
 
 pub use changes::changes;
-pub use store::{Refreshed, current, refresh};
+pub use store::{Refreshed, current, refresh, seen};
 
 use files::Candidate;
 use gpus::Function;

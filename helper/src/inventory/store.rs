@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use contract::inventory::Inventory;
-use contract::{Code, Refusal};
+use contract::Refusal;
 use node::{Mode, write_atomic};
 use shim::Setup;
 
@@ -43,21 +43,21 @@ pub fn refresh(setup: &Setup) -> Result<Refreshed, String> {
 /// # Errors
 /// `DRIVER_NOT_READY` or `CONTRACT_STALE` when a fresh one does not serve either, `INTERNAL` when it cannot be made.
 pub fn current(setup: &Setup) -> Result<Inventory, Refusal> {
-    shim::read_inventory(setup).and_then(ready).or_else(|_| {
+    shim::read_inventory(setup).or_else(|_| {
         refresh(setup).map_err(|cause| Refusal::internal("inventory-refresh", &cause))?;
-        shim::read_inventory(setup).and_then(ready)
+        shim::read_inventory(setup)
     })
 }
 
-/// All or nothing: a node that lacks a part of the driver grants nothing.
-fn ready(inventory: Inventory) -> Result<Inventory, Refusal> {
-    match inventory.findings.iter().find(|finding| finding.stops) {
-        None => Ok(inventory),
-        Some(finding) => {
-            let help = "mend that on the node; `quilt-gpu inventory` shows whether it is";
-            Err(Refusal::new(Code::DriverNotReady, "driver-not-ready", &finding.message, help))
-        }
-    }
+/// The inventory that a container would be granted from now; nothing is stored.
+///
+/// # Errors
+/// `DRIVER_NOT_READY` when the node lacks something, `INTERNAL` when it cannot be looked at.
+pub fn seen(setup: &Setup) -> Result<Inventory, Refusal> {
+    shim::read_inventory(setup).or_else(|_| {
+        let inventory = super::discover(&setup.config.host).map_err(|why| Refusal::internal("inventory", &why))?;
+        shim::ready(inventory)
+    })
 }
 
 /// The state folder is nobody's business but root's.
