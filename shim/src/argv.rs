@@ -58,25 +58,85 @@ impl Verb {
     /// The verb's flags: those with a value, and those without. runc 1.0 to 1.3, crun 1.x.
     fn flags(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
-            Self::Create => (&["bundle", "b", "console-socket", "pid-file", "pidfd-socket", "preserve-fds"], &["no-pivot", "no-new-keyring"]),
-            Self::Run => {
-                (&["bundle", "b", "console-socket", "pid-file", "pidfd-socket", "preserve-fds"], &["no-pivot", "no-new-keyring", "detach", "d", "keep", "no-subreaper"])
-            }
+            Self::Create => (
+                &["bundle", "b", "console-socket", "pid-file", "pidfd-socket", "preserve-fds"],
+                &["no-pivot", "no-new-keyring"],
+            ),
+            Self::Run => (
+                &["bundle", "b", "console-socket", "pid-file", "pidfd-socket", "preserve-fds"],
+                &["no-pivot", "no-new-keyring", "detach", "d", "keep", "no-subreaper"],
+            ),
             Self::Restore => (
-                &["bundle", "b", "console-socket", "pid-file", "image-path", "work-path", "manage-cgroups-mode", "empty-ns", "lsm-profile", "lsm-mount-context"],
-                &["tcp-established", "ext-unix-sk", "shell-job", "file-locks", "detach", "d", "no-subreaper", "no-pivot", "auto-dedup", "lazy-pages"],
+                &[
+                    "bundle",
+                    "b",
+                    "console-socket",
+                    "pid-file",
+                    "image-path",
+                    "work-path",
+                    "manage-cgroups-mode",
+                    "empty-ns",
+                    "lsm-profile",
+                    "lsm-mount-context",
+                ],
+                &[
+                    "tcp-established",
+                    "ext-unix-sk",
+                    "shell-job",
+                    "file-locks",
+                    "detach",
+                    "d",
+                    "no-subreaper",
+                    "no-pivot",
+                    "auto-dedup",
+                    "lazy-pages",
+                ],
             ),
             Self::Exec => (
                 &[
-                    "console-socket", "cwd", "env", "e", "user", "u", "additional-gids", "g", "process", "p", "pid-file", "pidfd-socket", "process-label", "apparmor",
-                    "cap", "c", "preserve-fds", "cgroup",
+                    "console-socket",
+                    "cwd",
+                    "env",
+                    "e",
+                    "user",
+                    "u",
+                    "additional-gids",
+                    "g",
+                    "process",
+                    "p",
+                    "pid-file",
+                    "pidfd-socket",
+                    "process-label",
+                    "apparmor",
+                    "cap",
+                    "c",
+                    "preserve-fds",
+                    "cgroup",
                 ],
                 &["tty", "t", "detach", "d", "no-new-privs", "ignore-paused"],
             ),
             Self::Update => (
                 &[
-                    "resources", "r", "blkio-weight", "cpu-period", "cpu-quota", "cpu-burst", "cpu-share", "cpu-rt-period", "cpu-rt-runtime", "cpuset-cpus", "cpuset-mems",
-                    "kernel-memory", "kernel-memory-tcp", "memory", "memory-reservation", "memory-swap", "pids-limit", "l3-cache-schema", "mem-bw-schema", "cpu-idle",
+                    "resources",
+                    "r",
+                    "blkio-weight",
+                    "cpu-period",
+                    "cpu-quota",
+                    "cpu-burst",
+                    "cpu-share",
+                    "cpu-rt-period",
+                    "cpu-rt-runtime",
+                    "cpuset-cpus",
+                    "cpuset-mems",
+                    "kernel-memory",
+                    "kernel-memory-tcp",
+                    "memory",
+                    "memory-reservation",
+                    "memory-swap",
+                    "pids-limit",
+                    "l3-cache-schema",
+                    "mem-bw-schema",
+                    "cpu-idle",
                 ],
                 &[],
             ),
@@ -242,8 +302,13 @@ pub(crate) fn parse<'a>(words: &[&'a str]) -> Result<Parsed<'a>, Refusal> {
 
 fn unclear(word: &str, at: usize, why: &str) -> Refusal {
     let name = word.split('=').next().unwrap_or(word);
-    Refusal::new(Code::UnsafeSpec, "args", format!("the command line can be read in two ways: {why}"), "call the runtime as containerd and Podman do: --root R --log L create --bundle B --pid-file P ID")
-        .at(format!("argv/{}", at + 1), name)
+    Refusal::new(
+        Code::UnsafeSpec,
+        "args",
+        format!("the command line can be read in two ways: {why}"),
+        "call the runtime as containerd and Podman do: --root R --log L create --bundle B --pid-file P ID",
+    )
+    .at(format!("argv/{}", at + 1), name)
 }
 
 struct Reader<'w, 'a> {
@@ -306,79 +371,4 @@ fn long(name: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(line: &str) -> String {
-        let words: Vec<&str> = line.split(' ').filter(|w| !w.is_empty()).collect();
-        match parse(&words) {
-            Ok(Parsed::Pass) => "pass".into(),
-            Ok(Parsed::Ours(call)) => format!("{} {} bundle={} root={:?} clear={}", call.verb.name(), call.id, call.bundle(), call.value("root"), call.clear),
-            Err(refusal) => format!("refused {} {}", refusal.at, refusal.value),
-        }
-    }
-
-    #[test]
-    fn what_engines_send() {
-        for (line, expected) in [
-            ("--root R --log L --log-format json create --bundle B --pid-file P ID", "create ID bundle=B root=Some(\"R\") clear=true"),
-            ("--root R --log L --log-format json --systemd-cgroup create --bundle B --pid-file P --console-socket S ID", "create ID bundle=B root=Some(\"R\") clear=true"),
-            ("create --bundle=B --pid-file=P ID", "create ID bundle=B root=None clear=true"),
-            ("create -b B create", "create create bundle=B root=None clear=true"),
-            ("run -d ID", "run ID bundle=. root=None clear=true"),
-            ("--root R start ID", "pass"),
-            ("--root R kill ID 9", "pass"),
-            ("features", "pass"),
-            ("--version", "pass"),
-            ("", "pass"),
-            ("--root create state ID", "pass"),
-            ("--root R exec --process /tmp/p --detach --pid-file F ID", "exec ID bundle=. root=Some(\"R\") clear=true"),
-            ("exec ID create", "exec ID bundle=. root=None clear=true"),
-            ("exec ID prog --log x", "exec ID bundle=. root=None clear=true"),
-            ("--root R delete --force ID", "delete ID bundle=. root=Some(\"R\") clear=true"),
-            ("update --resources - ID", "update ID bundle=. root=None clear=true"),
-            ("update --resources=- ID", "update ID bundle=. root=None clear=true"),
-        ] {
-            assert_eq!(read(line), expected, "{line}");
-        }
-    }
-
-    #[test]
-    fn the_log_is_found_before_the_verb_only() {
-        for (line, expected) in [
-            ("--root R --log L --new-flag value create ID", Some("L")),
-            ("--debug --log=L=M create ID", Some("L=M")),
-            ("--root --log --log L create ID", Some("L")),
-            ("exec ID prog --log L", None),
-            ("--log", None),
-            ("", None),
-        ] {
-            let found = global(line.split(' ').map(str::as_bytes), "log");
-            assert_eq!(found, expected.map(str::as_bytes), "{line}");
-        }
-    }
-
-    #[test]
-    fn doubt_before_a_making_verb_is_refused_and_elsewhere_passes() {
-        for (line, expected) in [
-            ("--new-flag create ID", "refused argv/1 --new-flag"),
-            ("--new-flag value create ID", "refused argv/1 --new-flag"),
-            ("--new-flag=x run ID", "refused argv/1 --new-flag"),
-            ("--new-flag state ID", "pass"),
-            ("--new-flag value state ID", "pass"),
-            ("create --bundle A --bundle B ID", "refused argv/4 --bundle"),
-            ("create --bundle A -b B ID", "refused argv/4 -b"),
-            ("create -bundle A ID", "refused argv/2 -bundle"),
-            ("create --b A ID", "refused argv/2 --b"),
-            ("create --config F ID", "refused argv/2 --config"),
-            ("create -f F ID", "refused argv/2 -f"),
-            ("create ID --bundle B", "refused argv/3 --bundle"),
-            ("create ID extra", "refused argv/3 extra"),
-            ("run --bundle", "refused argv/2 --bundle"),
-            ("create -- ID", "refused argv/2 --"),
-            ("delete --what ID", "delete ID bundle=. root=None clear=false"),
-        ] {
-            assert_eq!(read(line), expected, "{line}");
-        }
-    }
-}
+mod tests;

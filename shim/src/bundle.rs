@@ -30,11 +30,23 @@ impl Bundle {
         let Ok(path) = std::path::absolute(named) else { return Ok(None) };
         let config = path.join("config.json");
         let unsafe_file = |rule, why: &str| {
-            Refusal::new(Code::UnsafeSpec, rule, format!("config.json {why}"), "put one regular file named config.json into the bundle").at("", config.display().to_string())
+            Refusal::new(
+                Code::UnsafeSpec,
+                rule,
+                format!("config.json {why}"),
+                "put one regular file named config.json into the bundle",
+            )
+            .at("", config.display().to_string())
         };
-        let file = match std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY).open(&config) {
+        let file = match std::fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
+            .open(&config)
+        {
             Ok(file) => file,
-            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Err(unsafe_file("bundle-link", "is a symbolic link")),
+            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+                return Err(unsafe_file("bundle-link", "is a symbolic link"));
+            }
             Err(_) => return Ok(None),
         };
         let Ok(meta) = file.metadata() else { return Ok(None) };

@@ -40,9 +40,12 @@ pub fn check(
     inventory: impl FnOnce() -> Result<Inventory, Refusal>,
 ) -> Result<Verdict, Refusal> {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
-    let missing = |why: &dyn std::fmt::Display| Refusal::internal("check", &format_args!("read {}: {why}", path.display()));
+    let missing =
+        |why: &dyn std::fmt::Display| Refusal::internal("check", &format_args!("read {}: {why}", path.display()));
     let bytes = if path.is_dir() {
-        Bundle::read(&path.to_string_lossy())?.map(|b| b.bytes).ok_or_else(|| missing(&"there is no readable config.json"))?
+        Bundle::read(&path.to_string_lossy())?
+            .map(|b| b.bytes)
+            .ok_or_else(|| missing(&"there is no readable config.json"))?
     } else {
         std::fs::read(path).map_err(|e| missing(&e))?
     };
@@ -51,7 +54,8 @@ pub fn check(
     let low_level = setup.low_level().map_or(LowLevel::Other, |path| flavour(&path));
     let mut decision = decide(&bytes, &folder, low_level, setup, &system);
     let mut notes = std::mem::take(&mut decision.judgement.notes);
-    let mut verdict = Verdict { refusals: std::mem::take(&mut decision.refusals), notes: Vec::new(), grant: None, patch: Vec::new() };
+    let mut verdict =
+        Verdict { refusals: std::mem::take(&mut decision.refusals), notes: Vec::new(), grant: None, patch: Vec::new() };
     if verdict.refusals.is_empty() {
         match would_grant(setup, &decision.asked, inventory) {
             Ok(grant) => verdict.grant = grant,
@@ -59,7 +63,9 @@ pub fn check(
         }
     }
     if verdict.refusals.is_empty() {
-        let carried = numbers(&decision, &system).and_then(|numbers| edits::edits(&decision.spec, &folder, &decision.judgement, &numbers, verdict.grant.as_ref()));
+        let carried = numbers(&decision, &system).and_then(|numbers| {
+            edits::edits(&decision.spec, &folder, &decision.judgement, &numbers, verdict.grant.as_ref())
+        });
         match carried {
             Ok((edits, more)) => {
                 notes.extend(more);
@@ -82,7 +88,8 @@ fn would_grant(
         Asked::Nothing => Ok(None),
         Asked::Reserved { token, .. } => {
             let nothing_there = "the node has no ledger yet, so nothing is reserved";
-            let ledger = Ledger::open_existing(setup.state_dir()).ok_or_else(|| Refusal::internal("ledger", &nothing_there))?;
+            let ledger =
+                Ledger::open_existing(setup.state_dir()).ok_or_else(|| Refusal::internal("ledger", &nothing_there))?;
             ledger.reservation(token).map(Some)
         }
         Asked::Gpus(request) => {
@@ -92,7 +99,8 @@ fn would_grant(
             let gpus = ledger::allocate(&inventory, &|pci| taken.iter().any(|t| t == pci), request, &[])?;
             let granted: Vec<_> = gpus.iter().map(|gpu| Granted::of(gpu)).collect();
             let key = Key::of("check", "check");
-            let contract = ledger::draft(&inventory, &granted, request, &setup.config.policy, "dry-run", Some(&key), node::now())?;
+            let contract =
+                ledger::draft(&inventory, &granted, request, &setup.config.policy, "dry-run", Some(&key), node::now())?;
             grant::trusted(&contract, setup)?;
             Ok(Some(contract))
         }

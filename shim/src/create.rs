@@ -127,13 +127,30 @@ impl<'a> Making<'a> {
             return Ok(());
         }
         if !id_is_plain(call.id) {
-            return Err(Refusal::new(Code::UnsafeSpec, "args-id", "a container id is letters, digits and _ + - .", "give another id").at("argv/id", call.id));
+            return Err(Refusal::new(
+                Code::UnsafeSpec,
+                "args-id",
+                "a container id is letters, digits and _ + - .",
+                "give another id",
+            )
+            .at("argv/id", call.id));
         }
         if call.verb == Verb::Restore && !setup.config.policy.allow_restore {
-            return Err(Refusal::new(Code::Policy, "restore", "a container with GPUs cannot be restored from a checkpoint", "start it anew"));
+            return Err(Refusal::new(
+                Code::Policy,
+                "restore",
+                "a container with GPUs cannot be restored from a checkpoint",
+                "start it anew",
+            ));
         }
         if self.container.exists() {
-            return Err(Refusal::new(Code::UnsafeSpec, "container-exists", format!("a container of this id already exists under {}", self.container.root.display()), "delete it first, or give another id").at("argv/id", call.id));
+            return Err(Refusal::new(
+                Code::UnsafeSpec,
+                "container-exists",
+                format!("a container of this id already exists under {}", self.container.root.display()),
+                "delete it first, or give another id",
+            )
+            .at("argv/id", call.id));
         }
         Ok(())
     }
@@ -157,11 +174,15 @@ impl<'a> Making<'a> {
     fn carried_out(&self, ledger: Option<&Ledger>, contract: Option<Contract>) -> Result<Option<Made<'a>>, Refusal> {
         let Self { container, bundle, tenant_bytes, decision, system } = self;
         let numbers = numbers(decision, system)?;
-        let (mut edits, mut notes) = edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract.as_ref())?;
+        let (mut edits, mut notes) =
+            edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract.as_ref())?;
         if contract.is_some() && container.call.verb != Verb::Create {
             edits.hooks = edits::run_hooks(&container.setup.hook(), &container.setup.path, container.key.as_str());
         }
-        let edited = cdi::apply(tenant_bytes, &decision.spec, &edits).map_err(|e| Refusal::new(Code::UnsafeSpec, "spec-shape", e.message, "write the spec as the OCI runtime spec has it").at(e.at, ""))?;
+        let edited = cdi::apply(tenant_bytes, &decision.spec, &edits).map_err(|e| {
+            Refusal::new(Code::UnsafeSpec, "spec-shape", e.message, "write the spec as the OCI runtime spec has it")
+                .at(e.at, "")
+        })?;
         notes.extend(decision.judgement.notes.iter().cloned());
         let patch = cdi::patch(&decision.spec, &edits).unwrap_or_default();
         let keeps_original = contract.is_some() || edits.rules.is_some() || !edits.drop_devices.is_empty();
@@ -170,7 +191,16 @@ impl<'a> Making<'a> {
         } else if let (Some(ledger), Some(contract)) = (ledger, &contract) {
             ledger.put_contract(contract, &container.key).map_err(|e| Refusal::internal("contract-write", &e))?;
         }
-        let entry = record::Created { container, bundle, before: tenant_bytes, after: &edited, asked: &decision.asked, contract: contract.as_ref(), patch: &patch, notes: &notes };
+        let entry = record::Created {
+            container,
+            bundle,
+            before: tenant_bytes,
+            after: &edited,
+            asked: &decision.asked,
+            contract: contract.as_ref(),
+            patch: &patch,
+            notes: &notes,
+        };
         match record::created(&entry) {
             Err(error) if contract.is_some() => return Err(Refusal::internal("audit", &error)),
             _ => {}
@@ -180,14 +210,22 @@ impl<'a> Making<'a> {
     }
 
     /// Contract and original first: whatever a crash leaves, `delete` finds what belongs to this key.
-    fn write(&self, ledger: Option<&Ledger>, contract: Option<&Contract>, edited: &[u8], keeps_original: bool) -> Result<(), Refusal> {
+    fn write(
+        &self,
+        ledger: Option<&Ledger>,
+        contract: Option<&Contract>,
+        edited: &[u8],
+        keeps_original: bool,
+    ) -> Result<(), Refusal> {
         let key = &self.container.key;
         if let (Some(ledger), Some(contract)) = (ledger, contract) {
             ledger.put_contract(contract, key).map_err(|e| Refusal::internal("contract-write", &e))?;
         }
         let config = self.bundle.config();
         if let (Some(ledger), true) = (ledger, keeps_original) {
-            ledger.keep_original(key, self.tenant_bytes, &sha256(edited), &config.to_string_lossy()).map_err(|e| Refusal::internal("original-write", &e))?;
+            ledger
+                .keep_original(key, self.tenant_bytes, &sha256(edited), &config.to_string_lossy())
+                .map_err(|e| Refusal::internal("original-write", &e))?;
         }
         node::write_atomic(&config, edited, self.bundle.mode, false).map_err(|e| Refusal::internal("config-write", &e))
     }
@@ -197,7 +235,8 @@ impl<'a> Making<'a> {
 pub(crate) fn numbers(decision: &Decision<'_>, system: &Node) -> Result<Numbers, Refusal> {
     match &decision.judgement.gpus {
         Some(numbers) => Ok(numbers.clone()),
-        None if decision.wants_gpu() => Numbers::read(system).map_err(|e| Refusal::new(Code::DriverNotReady, "devices", e, "look at /proc/devices on the node")),
+        None if decision.wants_gpu() => Numbers::read(system)
+            .map_err(|e| Refusal::new(Code::DriverNotReady, "devices", e, "look at /proc/devices on the node")),
         None => Ok(Numbers::default()),
     }
 }
@@ -239,7 +278,12 @@ impl Made<'_> {
             Ok(()) => Ok(0),
             Err(why) => {
                 handover::delete_forced(low_level, &self.container.root, call.id);
-                let refusal = Refusal::new(Code::VerifyFailed, "verify", why, "the container was removed; look at the node's audit log");
+                let refusal = Refusal::new(
+                    Code::VerifyFailed,
+                    "verify",
+                    why,
+                    "the container was removed; look at the node's audit log",
+                );
                 record::event(Kind::VerifyFailed, self.container, &refusal.message);
                 self.undo();
                 Err(vec![refusal])
@@ -282,7 +326,11 @@ pub(crate) fn placed<'a>(mounts: &'a [cdi::Mount], contract: &Contract) -> Vec<P
         .collect();
     mounts
         .iter()
-        .filter_map(|m| files.iter().find(|(path, _)| *path == m.source).map(|(_, file)| Placed { path: &m.destination, file: *file }))
+        .filter_map(|m| {
+            files
+                .iter()
+                .find(|(path, _)| *path == m.source)
+                .map(|(_, file)| Placed { path: &m.destination, file: *file })
+        })
         .collect()
 }
-

@@ -30,19 +30,38 @@ impl Decision<'_> {
 }
 
 /// Judges the bytes of a spec.
-pub(crate) fn decide<'a>(bytes: &'a [u8], bundle: &Path, low_level: LowLevel, setup: &Setup, system: &dyn System) -> Decision<'a> {
+pub(crate) fn decide<'a>(
+    bytes: &'a [u8],
+    bundle: &Path,
+    low_level: LowLevel,
+    setup: &Setup,
+    system: &dyn System,
+) -> Decision<'a> {
     let spec = match json::parse_oci(bytes) {
         Ok(spec) => spec,
         Err(error) => {
             let spec = Node { span: 0..0, value: Value::Null };
-            return Decision { spec, asked: Asked::Nothing, judgement: Judgement::default(), refusals: vec![error.into()] };
+            return Decision {
+                spec,
+                asked: Asked::Nothing,
+                judgement: Judgement::default(),
+                refusals: vec![error.into()],
+            };
         }
     };
     let asked = words::read(&spec, &setup.config.request);
     // A request that is malformed is still a request: the stricter column of the table counts.
     let gpu_asked = !matches!(asked, Ok(Asked::Nothing));
     let (own_paths, bundle, dev_root) = (setup.own_paths(), bundle.to_string_lossy(), setup.config.host.dev_root());
-    let case = Case { spec: &spec, bundle: &bundle, gpu_asked, low_level, policy: &setup.config.policy, own_paths: &own_paths, dev_root: &dev_root };
+    let case = Case {
+        spec: &spec,
+        bundle: &bundle,
+        gpu_asked,
+        low_level,
+        policy: &setup.config.policy,
+        own_paths: &own_paths,
+        dev_root: &dev_root,
+    };
     let mut judgement = guard::judge(&case, system);
     let mut refusals = std::mem::take(&mut judgement.refusals);
     let asked = asked.unwrap_or_else(|refusal| {

@@ -138,7 +138,11 @@ fn inherited() -> Vec<*const c_char> {
 fn listen_pid_of_ours(env: &[*const c_char]) -> Option<usize> {
     env.iter().position(|p| {
         // SAFETY: every non-null entry is a NUL-ended string of the environment.
-        !p.is_null() && unsafe { CStr::from_ptr(*p) }.to_bytes().strip_prefix(LISTEN_PID).is_some_and(|v| v == std::process::id().to_string().as_bytes())
+        !p.is_null()
+            && unsafe { CStr::from_ptr(*p) }
+                .to_bytes()
+                .strip_prefix(LISTEN_PID)
+                .is_some_and(|v| v == std::process::id().to_string().as_bytes())
     })
 }
 
@@ -213,7 +217,10 @@ mod tests {
             let status = run(c"/bin/sh", &[c("sh"), c("-c"), c(command)], None, Output::Null).unwrap();
             assert_eq!(status, expected, "{command}");
         }
-        assert_eq!(run(c"/nowhere/at-all", &[c("x")], None, Output::Null).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+        assert_eq!(
+            run(c"/nowhere/at-all", &[c("x")], None, Output::Null).unwrap_err().raw_os_error(),
+            Some(libc::ENOENT)
+        );
     }
 
     #[test]

@@ -23,13 +23,26 @@ const MAX_INVENTORY: usize = 4 << 20;
 /// As [`fresh_inventory`].
 pub fn read_inventory(setup: &Setup) -> Result<Inventory, Refusal> {
     let path = setup.state_dir().join(INVENTORY);
-    let not_ready = |message: String| Refusal::new(Code::DriverNotReady, "inventory", message, "run `quilt-gpu inventory refresh` on the node and read what it finds");
-    let trusted = node::read_trusted(&path, MAX_INVENTORY).map_err(|e| not_ready(format!("the node's inventory cannot be used: {e}")))?;
-    let inventory: Inventory = contract::read::document(&trusted.bytes).map_err(|e| not_ready(format!("the node's inventory cannot be read: {e}")))?;
+    let not_ready = |message: String| {
+        Refusal::new(
+            Code::DriverNotReady,
+            "inventory",
+            message,
+            "run `quilt-gpu inventory refresh` on the node and read what it finds",
+        )
+    };
+    let trusted = node::read_trusted(&path, MAX_INVENTORY)
+        .map_err(|e| not_ready(format!("the node's inventory cannot be used: {e}")))?;
+    let inventory: Inventory = contract::read::document(&trusted.bytes)
+        .map_err(|e| not_ready(format!("the node's inventory cannot be read: {e}")))?;
     if inventory.schema != SCHEMA {
-        return Err(not_ready(format!("the node's inventory has layout {}, this runtime reads {SCHEMA}", inventory.schema)));
+        return Err(not_ready(format!(
+            "the node's inventory has layout {}, this runtime reads {SCHEMA}",
+            inventory.schema
+        )));
     }
-    let live = node::facts(&setup.config.host).map_err(|e| not_ready(format!("the node's facts cannot be read: {e}")))?;
+    let live =
+        node::facts(&setup.config.host).map_err(|e| not_ready(format!("the node's facts cannot be read: {e}")))?;
     if live != inventory.facts {
         return Err(stale("facts", "the node changed since its inventory was made"));
     }
@@ -65,7 +78,12 @@ fn refresh(setup: &Setup) -> Result<(), Refusal> {
     let env = [word(b"PATH=/usr/sbin:/usr/bin:/sbin:/bin"), word(b"LC_ALL=C")];
     match exec::run(&path(&helper), &words, Some(&env), Output::Null) {
         Ok(0 | 3) => Ok(()),
-        Ok(status) => Err(Refusal::new(Code::DriverNotReady, "inventory-refresh", format!("refreshing the inventory failed with status {status}"), "run `quilt-gpu inventory refresh` on the node and read what it says")),
+        Ok(status) => Err(Refusal::new(
+            Code::DriverNotReady,
+            "inventory-refresh",
+            format!("refreshing the inventory failed with status {status}"),
+            "run `quilt-gpu inventory refresh` on the node and read what it says",
+        )),
         Err(error) => Err(Refusal::internal("inventory-refresh", &format_args!("start {}: {error}", helper.display()))),
     }
 }
@@ -77,7 +95,12 @@ fn refresh(setup: &Setup) -> Result<(), Refusal> {
 pub fn within_ceilings(request: &Request, config: &Config) -> Result<(), Refusal> {
     let most = config.request.max_per_container;
     if most > 0 && request.count > most {
-        return Err(Refusal::new(Code::Policy, "count-ceiling", format!("{} GPUs were asked for, one container may have {most}", request.count), "ask for fewer"));
+        return Err(Refusal::new(
+            Code::Policy,
+            "count-ceiling",
+            format!("{} GPUs were asked for, one container may have {most}", request.count),
+            "ask for fewer",
+        ));
     }
     let beyond = request.capabilities.beyond(&config.policy.capabilities.0);
     if !beyond.is_empty() {
@@ -148,7 +171,8 @@ fn given_back(ledger: &Ledger, holder: &Holder, refusal: Refusal) -> Refusal {
 /// # Errors
 /// `CONTRACT_STALE`, naming what differs.
 pub fn trusted(contract: &Contract, setup: &Setup) -> Result<(), Refusal> {
-    let live = node::facts(&setup.config.host).map_err(|e| stale("facts", &format!("the node's facts cannot be read: {e}")))?;
+    let live = node::facts(&setup.config.host)
+        .map_err(|e| stale("facts", &format!("the node's facts cannot be read: {e}")))?;
     if live != contract.facts {
         return Err(stale("facts", "the driver or its device numbers changed since the contract was made"));
     }
@@ -158,7 +182,8 @@ pub fn trusted(contract: &Contract, setup: &Setup) -> Result<(), Refusal> {
     let libraries = contract.libraries.iter().map(|l| (&l.host_path, &l.id));
     let binaries = contract.binaries.iter().map(|b| (&b.host_path, &b.id));
     for (path, id) in libraries.chain(binaries) {
-        let now = node::file_id(Path::new(path)).map_err(|e| stale("file", &format!("a driver file cannot be looked at: {e}")))?;
+        let now = node::file_id(Path::new(path))
+            .map_err(|e| stale("file", &format!("a driver file cannot be looked at: {e}")))?;
         if now != *id {
             return Err(stale("file", &format!("{path} is another file than when the inventory was made")));
         }

@@ -13,8 +13,15 @@ use crate::lowlevel::c_string;
 /// Default state root of a runtime, where its containers' folders are.
 fn default_root(low_level: &Path) -> PathBuf {
     let name = low_level.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let own = if name.starts_with("crun") { "crun" } else if name.starts_with("youki") { "youki" } else { "runc" };
-    let rootless = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty() && !nix::unistd::geteuid().is_root());
+    let own = if name.starts_with("crun") {
+        "crun"
+    } else if name.starts_with("youki") {
+        "youki"
+    } else {
+        "runc"
+    };
+    let rootless =
+        std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty() && !nix::unistd::geteuid().is_root());
     rootless.map_or_else(|| PathBuf::from("/run"), PathBuf::from).join(own)
 }
 
@@ -25,7 +32,9 @@ pub(crate) fn state_root(call: &Call<'_>, low_level: &Path) -> PathBuf {
     // The folder itself may not exist before the first container: resolve as far as there is something to resolve.
     for folder in path.ancestors() {
         if let Ok(real) = folder.canonicalize() {
-            return path.strip_prefix(folder).map_or(real.clone(), |rest| if rest.as_os_str().is_empty() { real } else { real.join(rest) });
+            return path
+                .strip_prefix(folder)
+                .map_or(real.clone(), |rest| if rest.as_os_str().is_empty() { real } else { real.join(rest) });
         }
     }
     path
@@ -68,13 +77,17 @@ pub(crate) fn become_runtime(low_level: &Path, words: &Words) -> Refusal {
 /// Runs the low-level runtime as a child and gives its status.
 pub(crate) fn run_runtime(low_level: &Path, words: &Words) -> Result<i32, Refusal> {
     let path = c_string(low_level.as_os_str().as_encoded_bytes());
-    exec::run(&path, &words.0, None, Output::Inherit).map_err(|error| Refusal::internal("spawn", &format_args!("start {}: {error}", low_level.display())))
+    exec::run(&path, &words.0, None, Output::Inherit)
+        .map_err(|error| Refusal::internal("spawn", &format_args!("start {}: {error}", low_level.display())))
 }
 
 /// Removes a container that was created and must not run. Best effort: the lease stays held while it exists.
 pub(crate) fn delete_forced(low_level: &Path, root: &Path, id: &str) {
     let path = c_string(low_level.as_os_str().as_encoded_bytes());
-    let words = Words::of(low_level.as_os_str().as_encoded_bytes(), &["--root", &root.to_string_lossy(), "delete", "--force", id]);
+    let words = Words::of(
+        low_level.as_os_str().as_encoded_bytes(),
+        &["--root", &root.to_string_lossy(), "delete", "--force", id],
+    );
     let _ = exec::run(&path, &words.0, None, Output::Null);
 }
 

@@ -9,7 +9,8 @@ use contract::config::{DEFAULT_PATH, LOW_LEVEL_LINK, PATH_VARIABLE};
 use contract::{Code, Refusal};
 
 /// Where a runtime's bare name is looked for. Never `PATH`: the engine's may hold folders of users.
-const FOLDERS: &[&str] = &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/libexec/crio"];
+const FOLDERS: &[&str] =
+    &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/libexec/crio"];
 
 /// The names that are tried when neither link nor configuration says anything.
 const NAMES: &[&str] = &["runc", "crun"];
@@ -68,7 +69,9 @@ pub(crate) fn for_pass_through() -> Result<CString, String> {
     let file = std::env::var_os(PATH_VARIABLE).filter(|p| !p.is_empty()).unwrap_or_else(|| DEFAULT_PATH.into());
     let link = Path::new(&file).with_file_name(LOW_LEVEL_LINK);
     let own = own_identity();
-    let c_path = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(|_| "the low-level runtime's path holds a NUL".to_owned());
+    let c_path = |path: &Path| {
+        CString::new(path.as_os_str().as_bytes()).map_err(|_| "the low-level runtime's path holds a NUL".to_owned())
+    };
     if let Ok(target) = std::fs::read_link(&link) {
         return match usable(&target, own) {
             Ok(()) => c_path(&target),
@@ -80,7 +83,11 @@ pub(crate) fn for_pass_through() -> Result<CString, String> {
             return c_path(&path);
         }
     }
-    Err(format!("no low-level runtime: {} is missing, and neither runc nor crun is in {}", link.display(), FOLDERS.join(", ")))
+    Err(format!(
+        "no low-level runtime: {} is missing, and neither runc nor crun is in {}",
+        link.display(),
+        FOLDERS.join(", ")
+    ))
 }
 
 /// A path as the C string that `execve` wants.
@@ -98,7 +105,11 @@ mod tests {
     fn every_place_tried_is_named_and_we_never_count() {
         let own = std::env::current_exe().unwrap().display().to_string();
         let refusal = find(&["/nowhere/runc".into(), own.clone(), "no-such-runtime".into()]).unwrap_err();
-        for part in ["/nowhere/runc (not there)", &format!("{own} (this is quilt-gpu-runtime itself)"), "/usr/bin/no-such-runtime (not there)"] {
+        for part in [
+            "/nowhere/runc (not there)",
+            &format!("{own} (this is quilt-gpu-runtime itself)"),
+            "/usr/bin/no-such-runtime (not there)",
+        ] {
             assert!(refusal.message.contains(part), "{}", refusal.message);
         }
         assert_eq!(find(&["/etc/passwd".into(), "/bin/sh".into()]).unwrap(), Path::new("/bin/sh"));

@@ -50,7 +50,10 @@ pub(crate) fn created(entry: &Created<'_>) -> Result<(), AuditError> {
         fields.insert("edits".into(), entry.patch.iter().map(operation).collect());
     }
     if !entry.notes.is_empty() {
-        fields.insert("notes".into(), entry.notes.iter().map(|n| json!({"rule": n.rule, "at": n.at, "message": n.message})).collect());
+        fields.insert(
+            "notes".into(),
+            entry.notes.iter().map(|n| json!({"rule": n.rule, "at": n.at, "message": n.message})).collect(),
+        );
     }
     if entry.container.setup.config.policy.verify == contract::config::Verify::Off {
         fields.insert("verify".into(), "off".into());

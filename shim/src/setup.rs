@@ -28,7 +28,9 @@ impl Setup {
     /// Reads the configuration that the engine's environment names, or the default one.
     #[must_use]
     pub fn from_environment() -> Self {
-        let path = std::env::var_os(config::PATH_VARIABLE).filter(|p| !p.is_empty()).unwrap_or_else(|| config::DEFAULT_PATH.into());
+        let path = std::env::var_os(config::PATH_VARIABLE)
+            .filter(|p| !p.is_empty())
+            .unwrap_or_else(|| config::DEFAULT_PATH.into());
         Self::read(Path::new(&path))
     }
 
@@ -37,8 +39,13 @@ impl Setup {
     pub fn read(path: &Path) -> Self {
         let setup = |config, problem| Self { path: path.to_owned(), config, problem };
         let untrusted = |why: &str| {
-            Refusal::new(Code::Internal, "config-untrusted", format!("the configuration does not count: {why}"), "the file and every folder above it must belong to root and be writable by root alone")
-                .at("", path.display().to_string())
+            Refusal::new(
+                Code::Internal,
+                "config-untrusted",
+                format!("the configuration does not count: {why}"),
+                "the file and every folder above it must belong to root and be writable by root alone",
+            )
+            .at("", path.display().to_string())
         };
         match node::read_trusted(path, MAX_CONFIG) {
             Ok(trusted) => match Config::parse(&trusted.bytes) {
@@ -71,7 +78,11 @@ impl Setup {
     /// Folders that no tenant may bind.
     #[must_use]
     pub fn own_paths(&self) -> Vec<String> {
-        vec![self.config.paths.state_dir.clone(), self.config.paths.log_dir.clone(), self.folder().display().to_string()]
+        vec![
+            self.config.paths.state_dir.clone(),
+            self.config.paths.log_dir.clone(),
+            self.folder().display().to_string(),
+        ]
     }
 
     /// The node's own program, for refreshing the inventory.

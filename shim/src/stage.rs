@@ -67,7 +67,8 @@ struct State {
 /// # Errors
 /// Why it must not.
 pub fn run(call: &Call, mut stdin: impl Read) -> Result<(), Vec<Refusal>> {
-    let setup = call.config.as_deref().map_or_else(|| Setup::read(Path::new(contract::config::DEFAULT_PATH)), Setup::read);
+    let setup =
+        call.config.as_deref().map_or_else(|| Setup::read(Path::new(contract::config::DEFAULT_PATH)), Setup::read);
     if call.stage == "poststop" {
         if let (Some(key), Some(ledger)) = (&call.key, Ledger::open_existing(setup.state_dir())) {
             // The container is gone whatever happens here; a lease that stays is reclaimed later.
@@ -77,21 +78,30 @@ pub fn run(call: &Call, mut stdin: impl Read) -> Result<(), Vec<Refusal>> {
     }
     let mut text = Vec::new();
     let read = stdin.by_ref().take(MAX_STATE).read_to_end(&mut text);
-    let state = read.map_err(|e| e.to_string()).and_then(|_| read_state(&text)).map_err(|why| vec![Refusal::internal("hook-state", &format_args!("the container's state cannot be read: {why}"))])?;
+    let state = read.map_err(|e| e.to_string()).and_then(|_| read_state(&text)).map_err(|why| {
+        vec![Refusal::internal("hook-state", &format_args!("the container's state cannot be read: {why}"))]
+    })?;
     judge(call, &setup, &state)
 }
 
 fn read_state(text: &[u8]) -> Result<State, String> {
     let state = json::parse_data(text).map_err(|e| e.to_string())?;
     let bundle = state.get("bundle").and_then(Json::as_str).ok_or("it names no bundle")?;
-    let pid = state.get("pid").and_then(Json::as_i64).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0).ok_or("it names no process")?;
+    let pid = state
+        .get("pid")
+        .and_then(Json::as_i64)
+        .and_then(|n| u32::try_from(n).ok())
+        .filter(|n| *n > 0)
+        .ok_or("it names no process")?;
     Ok(State { pid, bundle: bundle.into() })
 }
 
 fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> {
     let one = |refusal| vec![refusal];
     let named = state.bundle.to_string_lossy();
-    let bundle = Bundle::read(&named).map_err(one)?.ok_or_else(|| one(Refusal::internal("hook-bundle", &format_args!("{named} holds no readable config.json"))))?;
+    let bundle = Bundle::read(&named)
+        .map_err(one)?
+        .ok_or_else(|| one(Refusal::internal("hook-bundle", &format_args!("{named} holds no readable config.json"))))?;
     let ledger = Ledger::open_existing(setup.state_dir());
     let held = call.key.as_ref().zip(ledger.as_ref());
     let original = held.and_then(|(key, ledger)| ledger.original(key)).filter(|o| o.is_ours(&sha256(&bundle.bytes)));
@@ -100,7 +110,12 @@ fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> 
         None => None,
     };
     if call.key.is_some() && (original.is_none() || contract.is_none()) {
-        return Err(one(Refusal::new(Code::ContractUntrusted, "hook-contract", "config.json is not what the runtime wrote for this container", "start the container again")));
+        return Err(one(Refusal::new(
+            Code::ContractUntrusted,
+            "hook-contract",
+            "config.json is not what the runtime wrote for this container",
+            "start the container again",
+        )));
     }
     let low_level = held.and_then(|(key, ledger)| ledger.low_level(key)).map_or(LowLevel::Other, |path| flavour(&path));
     let bytes = original.as_ref().map_or(bundle.bytes.as_slice(), |o| o.bytes.as_slice());
@@ -115,7 +130,13 @@ fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> 
     }
 }
 
-fn with_contract(decision: &Decision<'_>, bundle: &Bundle, state: &State, contract: &contract::Contract, system: &Node) -> Result<(), Refusal> {
+fn with_contract(
+    decision: &Decision<'_>,
+    bundle: &Bundle,
+    state: &State,
+    contract: &contract::Contract,
+    system: &Node,
+) -> Result<(), Refusal> {
     let numbers = numbers(decision, system)?;
     let (edits, _) = edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, Some(contract))?;
     let base = bundle::rootfs(&decision.spec, &bundle.path).unwrap_or_else(|| "/".into());
@@ -127,15 +148,26 @@ fn with_contract(decision: &Decision<'_>, bundle: &Bundle, state: &State, contra
 /// Under a plain low-level runtime there is no contract: nothing may reach a GPU, and a request cannot be served.
 fn without_contract(decision: &Decision<'_>, state: &State, system: &Node) -> Result<(), Refusal> {
     if decision.wants_gpu() {
-        return Err(Refusal::new(Code::Policy, "hook-grants-nothing", "the container asks for a GPU, and a hook grants none", "start it with the runtime quilt-gpu"));
+        return Err(Refusal::new(
+            Code::Policy,
+            "hook-grants-nothing",
+            "the container asks for a GPU, and a hook grants none",
+            "start it with the runtime quilt-gpu",
+        ));
     }
     let numbers = guard::Numbers::read(system).map_err(|e| Refusal::internal("devices", &e))?;
     let changes = &decision.judgement.changes;
     if !changes.drop_devices.is_empty() {
-        return Err(Refusal::new(Code::TenantGpuDevice, "device-gpu", "the container has device entries of GPUs, and a hook cannot take them out", "start it with the runtime quilt-gpu"));
+        return Err(Refusal::new(
+            Code::TenantGpuDevice,
+            "device-gpu",
+            "the container has device entries of GPUs, and a hook cannot take them out",
+            "start it with the runtime quilt-gpu",
+        ));
     }
     if changes.rules.is_none() {
         return Ok(());
     }
-    verify::filter(state.pid, &[], &numbers).map_err(|why| Refusal::new(Code::TenantGpuRule, "cgroup-wildcard", why, "start it with the runtime quilt-gpu"))
+    verify::filter(state.pid, &[], &numbers)
+        .map_err(|why| Refusal::new(Code::TenantGpuRule, "cgroup-wildcard", why, "start it with the runtime quilt-gpu"))
 }

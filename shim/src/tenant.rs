@@ -70,7 +70,13 @@ pub(crate) fn update(container: &Container<'_>, words: Words) -> Result<i32, Ref
     let document = json::parse_oci(&bytes)?;
     let devices = document.get("devices").is_some_and(|d| !matches!(&d.value, Value::Array(items) if items.is_empty()));
     if devices {
-        return Err(Refusal::new(Code::TenantGpuRule, "update-devices", "an update cannot change which devices a container may open", "leave devices out of the resources").at("/devices", ""));
+        return Err(Refusal::new(
+            Code::TenantGpuRule,
+            "update-devices",
+            "an update cannot change which devices a container may open",
+            "leave devices out of the resources",
+        )
+        .at("/devices", ""));
     }
     // What was judged is what the runtime reads, from standard input or from the file's name alike.
     let copy = in_memory(&bytes).map_err(|e| Refusal::internal("update", &e))?;

@@ -29,9 +29,14 @@ pub(crate) fn place(rootfs: Option<&Path>, libraries: &[Library]) -> Placed {
     };
     let wanted: Vec<linker::view::Library<'_>> = libraries
         .iter()
-        .map(|l| linker::view::Library { host_path: &l.host_path, soname: Some(&l.soname), class: if l.bits == 32 { Class::Elf32 } else { Class::Elf64 } })
+        .map(|l| linker::view::Library {
+            host_path: &l.host_path,
+            soname: Some(&l.soname),
+            class: if l.bits == 32 { Class::Elf32 } else { Class::Elf64 },
+        })
         .collect();
-    let view = linker::view::plan(&image, &wanted, |folder| root.as_ref().is_some_and(|root| root.is_dir(Path::new(folder))));
+    let view =
+        linker::view::plan(&image, &wanted, |folder| root.as_ref().is_some_and(|root| root.is_dir(Path::new(folder))));
     Placed {
         binds: view.binds.iter().map(|b| (b.host_path.to_string(), b.container_path.clone())).collect(),
         notes: view.notes.iter().map(|n| Note::new(n.code, "/root/path", n.message.clone())).collect(),

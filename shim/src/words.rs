@@ -62,12 +62,18 @@ fn annotations(spec: &Node<'_>, place: Place<'_>) -> Result<Words, Refusal> {
         let granted = member.key.strip_prefix(GRANT_ANNOTATION);
         let Some(rest) = member.key.strip_prefix(ANNOTATION).or(granted) else { continue };
         let at = format!("/annotations/{}", pointer_token(&member.key));
-        let value = member.value.as_str().ok_or_else(|| invalid("an annotation is a string", &at, "", "write its value in quotes"))?;
+        let value = member
+            .value
+            .as_str()
+            .ok_or_else(|| invalid("an annotation is a string", &at, "", "write its value in quotes"))?;
         let key = match place {
             Place::InPod(name) if granted.is_none() => {
                 let Some((key, container)) = rest.split_once('.') else {
                     let help = if name.len() > MAX_NAME {
-                        format!("container names over {MAX_NAME} characters cannot be addressed: give the container a shorter name and write {}.<name>", member.key)
+                        format!(
+                            "container names over {MAX_NAME} characters cannot be addressed: give the container a shorter name and write {}.<name>",
+                            member.key
+                        )
                     } else {
                         format!("a pod's annotations reach every container of it: name one, {}.{name}", member.key)
                     };
@@ -80,7 +86,9 @@ fn annotations(spec: &Node<'_>, place: Place<'_>) -> Result<Words, Refusal> {
             }
             _ => rest,
         };
-        let known = KEYS.iter().find(|k| **k == key && (**k == "contract") == (granted.is_some() || (**k == "contract" && place == Place::Alone)));
+        let known = KEYS.iter().find(|k| {
+            **k == key && (**k == "contract") == (granted.is_some() || (**k == "contract" && place == Place::Alone))
+        });
         let Some(known) = known else {
             return Err(invalid("unknown request key", &at, value, &format!("known keys are {}", KEYS.join(", "))));
         };
@@ -97,7 +105,10 @@ fn environment(spec: &Node<'_>) -> Words {
         let key = if name == STRICT_VARIABLE { Some("strict") } else { name.strip_prefix(VARIABLE) };
         let Some(key) = key else { continue };
         // An unknown QUILT_GPU_ variable may be anybody's; only ours are words of a request.
-        if let Some(known) = KEYS.iter().find(|k| k.eq_ignore_ascii_case(key) && (key == "strict" || key.bytes().all(|b| b.is_ascii_uppercase()))) {
+        if let Some(known) = KEYS
+            .iter()
+            .find(|k| k.eq_ignore_ascii_case(key) && (key == "strict" || key.bytes().all(|b| b.is_ascii_uppercase())))
+        {
             words.set(known, format!("/process/env/{index}"), value.to_owned());
         }
     }
@@ -123,7 +134,9 @@ mod tests {
     }
 
     fn pod(annotations: &str) -> String {
-        format!("{{\"process\":{{\"env\":[\"QUILT_GPU_COUNT=3\"]}},\"annotations\":{{\"io.kubernetes.cri.container-type\":\"container\",\"io.kubernetes.cri.container-name\":\"main\"{annotations}}}}}")
+        format!(
+            "{{\"process\":{{\"env\":[\"QUILT_GPU_COUNT=3\"]}},\"annotations\":{{\"io.kubernetes.cri.container-type\":\"container\",\"io.kubernetes.cri.container-name\":\"main\"{annotations}}}}}"
+        )
     }
 
     #[test]
@@ -133,19 +146,52 @@ mod tests {
             (r#"{"process":{"env":["QUILT_GPU_COUNT=1"]}}"#.to_owned(), true, "Environment 1 []"),
             (r#"{"process":{"env":["QUILT_GPU_COUNT=1"]}}"#.to_owned(), false, "nothing"),
             (r#"{"process":{"env":["QUILT_GPU_COUNT=1","QUILT_GPU_COUNT=2"]}}"#.to_owned(), true, "Environment 2 []"),
-            (r#"{"process":{"env":["quilt_gpu_count=1","QUILT_GPU_MODEL=x","NVIDIA_VISIBLE_DEVICES=all"]}}"#.to_owned(), true, "nothing"),
-            (r#"{"process":{"env":["QUILT_GPU_COUNT=1","QUILT_STRICT=true"]}}"#.to_owned(), true, "STRICT_GPU_CONFLICT /process/env/1"),
-            (r#"{"process":{"env":["QUILT_GPU_COUNT=5"]},"annotations":{"quilt.gpu/ids":"nvidia0"}}"#.to_owned(), true, "Annotation 1 [nvidia0]"),
-            (r#"{"annotations":{"quilt.gpu/cuont":"1"}}"#.to_owned(), true, "INVALID_GPU_REQUEST /annotations/quilt.gpu~1cuont"),
-            (r#"{"annotations":{"quilt.gpu/count":1}}"#.to_owned(), true, "INVALID_GPU_REQUEST /annotations/quilt.gpu~1count"),
-            (r#"{"annotations":{"quilt.gpu/contract":"0123456789abcdef0123456789abcdef"}}"#.to_owned(), true, "reserved"),
+            (
+                r#"{"process":{"env":["quilt_gpu_count=1","QUILT_GPU_MODEL=x","NVIDIA_VISIBLE_DEVICES=all"]}}"#
+                    .to_owned(),
+                true,
+                "nothing",
+            ),
+            (
+                r#"{"process":{"env":["QUILT_GPU_COUNT=1","QUILT_STRICT=true"]}}"#.to_owned(),
+                true,
+                "STRICT_GPU_CONFLICT /process/env/1",
+            ),
+            (
+                r#"{"process":{"env":["QUILT_GPU_COUNT=5"]},"annotations":{"quilt.gpu/ids":"nvidia0"}}"#.to_owned(),
+                true,
+                "Annotation 1 [nvidia0]",
+            ),
+            (
+                r#"{"annotations":{"quilt.gpu/cuont":"1"}}"#.to_owned(),
+                true,
+                "INVALID_GPU_REQUEST /annotations/quilt.gpu~1cuont",
+            ),
+            (
+                r#"{"annotations":{"quilt.gpu/count":1}}"#.to_owned(),
+                true,
+                "INVALID_GPU_REQUEST /annotations/quilt.gpu~1count",
+            ),
+            (
+                r#"{"annotations":{"quilt.gpu/contract":"0123456789abcdef0123456789abcdef"}}"#.to_owned(),
+                true,
+                "reserved",
+            ),
             (pod(""), true, "nothing"),
             (pod(r#","quilt.gpu/count.main":"2""#), true, "Annotation 2 []"),
             (pod(r#","quilt.gpu/count.other":"2""#), true, "nothing"),
             (pod(r#","quilt.gpu/count":"2""#), true, "INVALID_GPU_REQUEST /annotations/quilt.gpu~1count"),
-            (pod(r#","quilt.gpu/contract.main":"0123456789abcdef0123456789abcdef""#), true, "INVALID_GPU_REQUEST /annotations/quilt.gpu~1contract.main"),
+            (
+                pod(r#","quilt.gpu/contract.main":"0123456789abcdef0123456789abcdef""#),
+                true,
+                "INVALID_GPU_REQUEST /annotations/quilt.gpu~1contract.main",
+            ),
             (pod(r#","grant.quilt.gpu/contract":"0123456789abcdef0123456789abcdef""#), true, "reserved"),
-            (r#"{"annotations":{"io.kubernetes.cri.container-type":"sandbox","quilt.gpu/count":"1"}}"#.to_owned(), true, "nothing"),
+            (
+                r#"{"annotations":{"io.kubernetes.cri.container-type":"sandbox","quilt.gpu/count":"1"}}"#.to_owned(),
+                true,
+                "nothing",
+            ),
         ] {
             assert_eq!(outcome(&spec, environment), expected, "{spec}");
         }

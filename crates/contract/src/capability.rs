@@ -91,7 +91,12 @@ impl Capabilities {
         for word in list.split(',').map(str::trim) {
             let capability = ALL.into_iter().find(|c| c.name() == word).ok_or_else(|| {
                 let known: Vec<&str> = ALL.iter().map(|c| c.name()).collect();
-                Refusal::new(Code::InvalidGpuRequest, "request-capabilities", format!("{word:?} is not a driver capability"), format!("capabilities are {}", known.join(", ")))
+                Refusal::new(
+                    Code::InvalidGpuRequest,
+                    "request-capabilities",
+                    format!("{word:?} is not a driver capability"),
+                    format!("capabilities are {}", known.join(", ")),
+                )
             })?;
             if !set.contains(&capability) {
                 set.push(capability);

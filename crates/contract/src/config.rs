@@ -47,7 +47,12 @@ pub struct Paths {
 
 impl Default for Paths {
     fn default() -> Self {
-        Self { state_dir: "/run/quilt-gpu".into(), log_dir: "/var/log/quilt-gpu".into(), helper: String::new(), hook: String::new() }
+        Self {
+            state_dir: "/run/quilt-gpu".into(),
+            log_dir: "/var/log/quilt-gpu".into(),
+            helper: String::new(),
+            hook: String::new(),
+        }
     }
 }
 
@@ -175,7 +180,12 @@ pub struct RequestPolicy {
 
 impl Default for RequestPolicy {
     fn default() -> Self {
-        Self { environment: true, max_per_container: 0, nvidia_visible_devices: NvidiaVisibleDevices::Ignore, reservation_seconds: 60 }
+        Self {
+            environment: true,
+            max_per_container: 0,
+            nvidia_visible_devices: NvidiaVisibleDevices::Ignore,
+            reservation_seconds: 60,
+        }
     }
 }
 
@@ -251,10 +261,17 @@ mod tests {
 
     #[test]
     fn keys_are_checked() {
-        let config = Config::parse(b"[host]\nroot = '/x'\n[policy]\nprofile='hardened'\ncapabilities='video,compute'\n").unwrap();
+        let config =
+            Config::parse(b"[host]\nroot = '/x'\n[policy]\nprofile='hardened'\ncapabilities='video,compute'\n")
+                .unwrap();
         assert_eq!(config.host.dev_root(), "/x/dev");
         assert_eq!(config.policy.capabilities.0.list(), "compute,video");
-        for (text, part) in [("[host]\nrot='/'", "rot"), ("[policy]\nverify='no'", "verify"), ("[policy]\ncapabilities='x'", "not a driver capability"), ("[host", "line 1")] {
+        for (text, part) in [
+            ("[host]\nrot='/'", "rot"),
+            ("[policy]\nverify='no'", "verify"),
+            ("[policy]\ncapabilities='x'", "not a driver capability"),
+            ("[host", "line 1"),
+        ] {
             let error = Config::parse(text.as_bytes()).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }

@@ -200,8 +200,13 @@ pub fn pci_address(text: &str) -> Option<String> {
     if parts.next().is_some() {
         return None;
     }
-    let number = |s: &str, most: usize| (!s.is_empty() && s.len() <= most && s.bytes().all(|b| b.is_ascii_hexdigit())).then(|| u32::from_str_radix(s, 16).ok()).flatten();
-    let (domain, bus, device, function) = (number(domain, 8)?, number(bus, 2)?, number(device, 2)?, number(function, 1)?);
+    let number = |s: &str, most: usize| {
+        (!s.is_empty() && s.len() <= most && s.bytes().all(|b| b.is_ascii_hexdigit()))
+            .then(|| u32::from_str_radix(s, 16).ok())
+            .flatten()
+    };
+    let (domain, bus, device, function) =
+        (number(domain, 8)?, number(bus, 2)?, number(device, 2)?, number(function, 1)?);
     Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
 }
 

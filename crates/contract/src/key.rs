@@ -75,7 +75,17 @@ mod tests {
 
     #[test]
     fn ids() {
-        for (id, plain) in [("a", true), ("a.b-c_d+e", true), ("", false), (".", false), ("..", false), ("../x", false), ("a/b", false), ("a b", false), ("a\n", false)] {
+        for (id, plain) in [
+            ("a", true),
+            ("a.b-c_d+e", true),
+            ("", false),
+            (".", false),
+            ("..", false),
+            ("../x", false),
+            ("a/b", false),
+            ("a b", false),
+            ("a\n", false),
+        ] {
             assert_eq!(id_is_plain(id), plain, "{id:?}");
         }
     }

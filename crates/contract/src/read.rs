@@ -79,7 +79,9 @@ pub fn only(node: &Node<'_>, known: &[&str]) -> Result<(), ReadError> {
         return Err(ReadError::new("it must be a table of fields"));
     }
     match node.members().iter().find(|member| !known.contains(&member.key.as_ref())) {
-        Some(member) => Err(ReadError::new(format!("unknown field; known are {}", known.join(", "))).inside(&member.key)),
+        Some(member) => {
+            Err(ReadError::new(format!("unknown field; known are {}", known.join(", "))).inside(&member.key))
+        }
         None => Ok(()),
     }
 }
@@ -181,7 +183,8 @@ impl<T: FromJson> FromJson for Option<T> {
 impl<T: FromJson> FromJson for Vec<T> {
     fn from_json(node: &Node<'_>) -> Result<Self, ReadError> {
         let Value::Array(items) = &node.value else { return Err(ReadError::new("it must be a list")) };
-        let read = |(index, item): (usize, &Node<'_>)| T::from_json(item).map_err(|error| error.inside(&index.to_string()));
+        let read =
+            |(index, item): (usize, &Node<'_>)| T::from_json(item).map_err(|error| error.inside(&index.to_string()));
         items.iter().enumerate().map(read).collect()
     }
 }

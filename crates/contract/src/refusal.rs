@@ -102,7 +102,12 @@ impl Refusal {
     /// Our own failure: something that was attempted did not work.
     #[must_use]
     pub fn internal(rule: &'static str, error: &dyn std::fmt::Display) -> Self {
-        Self::new(Code::Internal, rule, error.to_string(), "look at the runtime's log and run `quilt-gpu doctor` on the node")
+        Self::new(
+            Code::Internal,
+            rule,
+            error.to_string(),
+            "look at the runtime's log and run `quilt-gpu doctor` on the node",
+        )
     }
 
     /// The same refusal with the place and value it is about.
@@ -181,7 +186,8 @@ mod tests {
 
     #[test]
     fn one_line_whatever_the_tenant_wrote() {
-        let refusal = Refusal::new(Code::TenantGpuMount, "mount-gpu-node", "this mount reaches a GPU", "ask for one").at("/mounts/3/source", "/dev/x\n\u{1b}[31m");
+        let refusal = Refusal::new(Code::TenantGpuMount, "mount-gpu-node", "this mount reaches a GPU", "ask for one")
+            .at("/mounts/3/source", "/dev/x\n\u{1b}[31m");
         let line = refusal.to_string();
         assert!(!line.contains('\n') && !line.contains('\u{1b}'), "{line}");
         assert!(line.starts_with("TENANT_GPU_MOUNT: ") && line.contains("/mounts/3/source"), "{line}");
@@ -189,7 +195,9 @@ mod tests {
 
     #[test]
     fn names_and_serde_agree() {
-        for code in [Code::InvalidGpuRequest, Code::StrictGpuConflict, Code::TenantGpuRule, Code::Internal, Code::CapacityFull] {
+        for code in
+            [Code::InvalidGpuRequest, Code::StrictGpuConflict, Code::TenantGpuRule, Code::Internal, Code::CapacityFull]
+        {
             assert_eq!(serde_json::to_value(code).unwrap(), code.name());
         }
     }

@@ -67,7 +67,8 @@ pub struct Words {
 }
 
 /// The keys that a request may have, without `quilt.gpu/` or `QUILT_GPU_`.
-pub const KEYS: &[&str] = &["count", "ids", "profile", "kind", "capabilities", "sharing", "wait", "fallback", "strict", "contract"];
+pub const KEYS: &[&str] =
+    &["count", "ids", "profile", "kind", "capabilities", "sharing", "wait", "fallback", "strict", "contract"];
 
 /// Most ids that one request may name.
 const MAX_IDS: usize = 256;
@@ -100,9 +101,17 @@ impl Words {
         let strict = self.get("strict").map(|(place, value)| flag(place, value)).transpose()?.unwrap_or(false);
         for key in ["profile", "kind", "capabilities", "sharing", "wait", "fallback"] {
             if let Some((place, value)) = self.get(key)
-                && count.is_none() && ids.is_none() && token.is_none()
+                && count.is_none()
+                && ids.is_none()
+                && token.is_none()
             {
-                return Err(invalid("request-shape", "a GPU request has a count or ids", place, value, "add a count, for example count = 1"));
+                return Err(invalid(
+                    "request-shape",
+                    "a GPU request has a count or ids",
+                    place,
+                    value,
+                    "add a count, for example count = 1",
+                ));
             }
         }
         if count.is_none() && ids.is_none() && token.is_none() {
@@ -113,7 +122,13 @@ impl Words {
         }
         if let Some((place, value)) = token {
             if count.is_some() || ids.is_some() {
-                return Err(invalid("request-shape", "a reservation already says which GPUs", place, value, "give the token alone"));
+                return Err(invalid(
+                    "request-shape",
+                    "a reservation already says which GPUs",
+                    place,
+                    value,
+                    "give the token alone",
+                ));
             }
             return Ok(Asked::Reserved { token: checked_token(place, value)?, source });
         }
@@ -139,7 +154,13 @@ impl Words {
             if let Some((place, value)) = self.get(key)
                 && value.trim() != only
             {
-                return Err(Refusal::new(Code::Policy, "request-not-offered", format!("{key} = {value:?} is not offered on this node"), format!("leave {key} out, or set it to {only:?}")).at(place, value));
+                return Err(Refusal::new(
+                    Code::Policy,
+                    "request-not-offered",
+                    format!("{key} = {value:?} is not offered on this node"),
+                    format!("leave {key} out, or set it to {only:?}"),
+                )
+                .at(place, value));
             }
         }
         Ok(())
@@ -152,42 +173,77 @@ impl Words {
 /// `INVALID_GPU_REQUEST` with status 400 for any shape that is not exactly right, `STRICT_GPU_CONFLICT` for `strict`.
 pub fn from_json(bytes: &[u8]) -> Result<Asked, Refusal> {
     let document = crate::json::parse_data(bytes).map_err(|error| {
-        Refusal::new(Code::InvalidGpuRequest, error.rule, format!("the request is not one JSON document: {error}"), "send one JSON object")
+        Refusal::new(
+            Code::InvalidGpuRequest,
+            error.rule,
+            format!("the request is not one JSON document: {error}"),
+            "send one JSON object",
+        )
     })?;
     if !matches!(document.value, crate::json::Value::Object(_)) {
-        return Err(invalid("request-shape", "a request is a JSON object", "", "", "send {\"gpu_count\":1,\"gpu_ids\":[\"nvidia0\"]}"));
+        return Err(invalid(
+            "request-shape",
+            "a request is a JSON object",
+            "",
+            "",
+            "send {\"gpu_count\":1,\"gpu_ids\":[\"nvidia0\"]}",
+        ));
     }
     let known = ["gpu_count", "gpu_ids", "gpu_kind", "gpu_profile", "gpu_capabilities"];
     for member in document.members() {
         if member.key.to_ascii_lowercase().starts_with("gpu") && !known.contains(&member.key.as_ref()) {
-            return Err(invalid("request-unknown-key", &format!("unknown key {:?}", member.key), &format!("/{}", crate::json::pointer_token(&member.key)), "", &format!("known keys are {}", known.join(", "))));
+            return Err(invalid(
+                "request-unknown-key",
+                &format!("unknown key {:?}", member.key),
+                &format!("/{}", crate::json::pointer_token(&member.key)),
+                "",
+                &format!("known keys are {}", known.join(", ")),
+            ));
         }
     }
     let strict = match document.get("strict") {
         None => false,
-        Some(node) => node.as_bool().ok_or_else(|| invalid("request-shape", "strict is true or false", "/strict", "", "send true, false or leave it out"))?,
+        Some(node) => node.as_bool().ok_or_else(|| {
+            invalid("request-shape", "strict is true or false", "/strict", "", "send true, false or leave it out")
+        })?,
     };
     let text = |key: &'static str| -> Result<Option<String>, Refusal> {
         match document.get(key) {
             None => Ok(None),
             Some(node) => match node.as_str() {
                 Some(value) => Ok(Some(value.to_owned())),
-                None => Err(invalid("request-shape", &format!("{key} is a string"), &format!("/{key}"), "", "send a string or leave it out")),
+                None => Err(invalid(
+                    "request-shape",
+                    &format!("{key} is a string"),
+                    &format!("/{key}"),
+                    "",
+                    "send a string or leave it out",
+                )),
             },
         }
     };
     let count = match document.get("gpu_count") {
         None => None,
-        Some(node) => Some(node.as_i64().and_then(|n| u32::try_from(n).ok()).ok_or_else(|| invalid("request-count", "gpu_count is a whole number, 0 or more", "/gpu_count", "", "send 1"))?),
+        Some(node) => Some(node.as_i64().and_then(|n| u32::try_from(n).ok()).ok_or_else(|| {
+            invalid("request-count", "gpu_count is a whole number, 0 or more", "/gpu_count", "", "send 1")
+        })?),
     };
     let named = match document.get("gpu_ids") {
         None => Vec::new(),
         Some(node) => {
             let crate::json::Value::Array(items) = &node.value else {
-                return Err(invalid("request-ids", "gpu_ids is a list of strings", "/gpu_ids", "", "send [\"nvidia0\"]"));
+                return Err(invalid(
+                    "request-ids",
+                    "gpu_ids is a list of strings",
+                    "/gpu_ids",
+                    "",
+                    "send [\"nvidia0\"]",
+                ));
             };
             let texts: Option<Vec<&str>> = items.iter().map(|n| n.as_str()).collect();
-            let texts = texts.ok_or_else(|| invalid("request-ids", "gpu_ids is a list of strings", "/gpu_ids", "", "send [\"nvidia0\"]"))?;
+            let texts = texts.ok_or_else(|| {
+                invalid("request-ids", "gpu_ids is a list of strings", "/gpu_ids", "", "send [\"nvidia0\"]")
+            })?;
             if texts.is_empty() { Vec::new() } else { ids("/gpu_ids", texts.into_iter())? }
         }
     };
@@ -197,7 +253,13 @@ pub fn from_json(bytes: &[u8]) -> Result<Asked, Refusal> {
         return Ok(Asked::Nothing);
     }
     if !named.is_empty() && count as usize != named.len() {
-        return Err(invalid("request-count-ids", &format!("gpu_count is {count} and gpu_ids has {}", named.len()), "/gpu_ids", &named.join(","), "make gpu_count equal to the number of gpu_ids"));
+        return Err(invalid(
+            "request-count-ids",
+            &format!("gpu_count is {count} and gpu_ids has {}", named.len()),
+            "/gpu_ids",
+            &named.join(","),
+            "make gpu_count equal to the number of gpu_ids",
+        ));
     }
     if strict {
         return Err(strict_conflict("/strict"));
@@ -209,7 +271,9 @@ pub fn from_json(bytes: &[u8]) -> Result<Asked, Refusal> {
         kind: kind.map(|value| word("/gpu_kind", &value)).transpose()?,
         profile: profile.map(|value| word("/gpu_profile", &value)).transpose()?,
         capabilities: match capabilities {
-            Some(value) => Capabilities::parse(&value).map_err(|refusal| refusal.at("/gpu_capabilities", value.clone()))?,
+            Some(value) => {
+                Capabilities::parse(&value).map_err(|refusal| refusal.at("/gpu_capabilities", value.clone()))?
+            }
             None => Capabilities::default(),
         },
     }))
@@ -220,7 +284,13 @@ fn invalid(rule: &'static str, message: &str, place: &str, value: &str, help: &s
 }
 
 fn strict_conflict(place: &str) -> Refusal {
-    Refusal::new(Code::StrictGpuConflict, "strict-gpu", "strict and a GPU were both asked for, and a strict container has no devices of the host", "drop strict, or drop the GPU request").at(place, "true")
+    Refusal::new(
+        Code::StrictGpuConflict,
+        "strict-gpu",
+        "strict and a GPU were both asked for, and a strict container has no devices of the host",
+        "drop strict, or drop the GPU request",
+    )
+    .at(place, "true")
 }
 
 fn count(place: &str, value: &str) -> Result<u32, Refusal> {
@@ -229,7 +299,13 @@ fn count(place: &str, value: &str) -> Result<u32, Refusal> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match text.parse() {
         Ok(n) if digits && n > 0 => Ok(n),
-        _ => Err(invalid("request-count", "a count is a whole number, 1 or more", place, value, "give 1 or more, or leave the request out for no GPU")),
+        _ => Err(invalid(
+            "request-count",
+            "a count is a whole number, 1 or more",
+            place,
+            value,
+            "give 1 or more, or leave the request out for no GPU",
+        )),
     }
 }
 
@@ -245,7 +321,13 @@ fn word(place: &str, value: &str) -> Result<String, Refusal> {
     let text = value.trim().to_ascii_lowercase();
     let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'+' | b' ');
     if text.is_empty() || text.len() > 64 || !text.bytes().all(fine) {
-        return Err(invalid("request-shape", "a word of letters, digits, '.', '-', '_' or '+'", place, value, "for example a100 or 1g.10gb"));
+        return Err(invalid(
+            "request-shape",
+            "a word of letters, digits, '.', '-', '_' or '+'",
+            place,
+            value,
+            "for example a100 or 1g.10gb",
+        ));
     }
     Ok(text)
 }
@@ -256,7 +338,13 @@ fn ids<'a>(place: &str, list: impl Iterator<Item = &'a str>) -> Result<Vec<Strin
         let id = id.trim();
         let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b':' | b'.' | b'/' | b'_');
         if id.is_empty() || id.len() > 128 || !id.bytes().all(fine) {
-            return Err(invalid("request-ids", "an id is empty or malformed", place, id, "name GPUs as nvidia0, GPU-<uuid>, MIG-<uuid> or a PCI address"));
+            return Err(invalid(
+                "request-ids",
+                "an id is empty or malformed",
+                place,
+                id,
+                "name GPUs as nvidia0, GPU-<uuid>, MIG-<uuid> or a PCI address",
+            ));
         }
         if out.iter().any(|seen| seen.eq_ignore_ascii_case(id)) {
             return Err(invalid("request-ids", "an id is given twice", place, id, "name each GPU once"));
@@ -272,9 +360,13 @@ fn ids<'a>(place: &str, list: impl Iterator<Item = &'a str>) -> Result<Vec<Strin
 fn agree(count: Option<u32>, ids: Vec<String>, place: &str) -> Result<(u32, Vec<String>), Refusal> {
     let named = u32::try_from(ids.len()).unwrap_or(u32::MAX);
     match count {
-        Some(count) if !ids.is_empty() && count != named => {
-            Err(invalid("request-count-ids", &format!("the count is {count} and {named} ids are named"), place, &ids.join(","), "make both equal, or give one of them"))
-        }
+        Some(count) if !ids.is_empty() && count != named => Err(invalid(
+            "request-count-ids",
+            &format!("the count is {count} and {named} ids are named"),
+            place,
+            &ids.join(","),
+            "make both equal, or give one of them",
+        )),
         Some(count) => Ok((count, ids)),
         None => Ok((named, ids)),
     }
@@ -285,7 +377,13 @@ fn checked_token(place: &str, value: &str) -> Result<String, Refusal> {
     if token.len() == 32 && token.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
         Ok(token.to_owned())
     } else {
-        Err(invalid("request-token", "a reservation token is 32 lower-case hexadecimal digits", place, "", "use the token that `quilt-gpu contract prepare` printed"))
+        Err(invalid(
+            "request-token",
+            "a reservation token is 32 lower-case hexadecimal digits",
+            place,
+            "",
+            "use the token that `quilt-gpu contract prepare` printed",
+        ))
     }
 }
 

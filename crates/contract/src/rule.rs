@@ -37,7 +37,11 @@ impl Access {
     /// The letters in the kernel's order.
     #[must_use]
     pub fn letters(self) -> String {
-        [(self.read, 'r'), (self.write, 'w'), (self.make, 'm')].into_iter().filter(|(on, _)| *on).map(|(_, c)| c).collect()
+        [(self.read, 'r'), (self.write, 'w'), (self.make, 'm')]
+            .into_iter()
+            .filter(|(on, _)| *on)
+            .map(|(_, c)| c)
+            .collect()
     }
 }
 

@@ -4,8 +4,8 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use contract::inventory::Inventory;
 use contract::Refusal;
+use contract::inventory::Inventory;
 use node::{Mode, write_atomic};
 use shim::Setup;
 

@@ -66,7 +66,9 @@ fn errors_name_the_place() {
 
 #[test]
 fn numbers_are_whole_or_nothing() {
-    for (text, expected) in [("195", Some(195)), ("-1", Some(-1)), ("195.0", None), ("1.95e2", None), ("99999999999999999999", None)] {
+    for (text, expected) in
+        [("195", Some(195)), ("-1", Some(-1)), ("195.0", None), ("1.95e2", None), ("99999999999999999999", None)]
+    {
         assert_eq!(parse_oci(text.as_bytes()).unwrap().as_i64(), expected, "{text}");
     }
 }

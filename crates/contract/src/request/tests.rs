@@ -58,7 +58,10 @@ fn words_of_a_tenant() {
 #[test]
 fn documents_of_a_control_plane() {
     for (json, expected) in [
-        (r#"{"name":"gpu-demo","image":"prod","gpu_count":1,"gpu_ids":["nvidia0"],"command":["/bin/sh","-lc","nvidia-smi"]}"#, "1 [nvidia0]"),
+        (
+            r#"{"name":"gpu-demo","image":"prod","gpu_count":1,"gpu_ids":["nvidia0"],"command":["/bin/sh","-lc","nvidia-smi"]}"#,
+            "1 [nvidia0]",
+        ),
         (r#"{"gpu_count":2}"#, "2 []"),
         (r#"{"gpu_count":0}"#, "nothing"),
         (r#"{"gpu_count":0,"gpu_ids":[]}"#, "nothing"),
