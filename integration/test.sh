@@ -1,18 +1,32 @@
 #!/usr/bin/env bash
-# Runs every test of the workspace against the built programs, and says on what they ran.
+# Runs every test of the workspace against the built programs, and says how many ran on which engine and runtime.
 set -eu
 cd "$(dirname "$0")/.."
 
-echo "engines and runtimes of this run:"
-for program in runc dockerd containerd crun; do
-    path=$(PATH="$PATH:/usr/sbin:/sbin" command -v "$program" || true)
-    echo "  $program: $([ -n "$path" ] && "$path" --version 2>&1 | head -n 1 || echo 'not installed')"
-done
+version() {
+    local path
+    path=$(PATH="$PATH:/usr/sbin:/sbin" command -v "$1" || true)
+    [ -n "$path" ] && "$path" --version 2>&1 | head -n 1 || echo "$1 is not installed"
+}
 
-# One engine test at a time: they share the machine's cgroups and network namespaces.
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+failed=0
 set -o pipefail
+# Two at a time: engine tests are slower together than one after the other.
 cargo test --locked --workspace --no-fail-fast -- --test-threads 2 2>&1 | tee "$log" || failed=1
-awk '/^test result:/ { passed += $4; failed += $6; skipped += $8 } END { print passed " passed, " failed " failed, " skipped " skipped" }' "$log"
-exit "${failed:-0}"
+
+runc=$(version runc)
+docker="$(version dockerd), $(version containerd), $runc"
+echo
+echo "tests by what they ran on:"
+awk -v runc="$runc" -v docker="$docker" '
+    /Running .*tests\/(docker|fixtures)/         { on = docker; next }
+    /Running .*tests\/(runc|crash|parallel)/          { on = runc; next }
+    /Running |Doc-tests /                          { on = "no engine"; next }
+    /^test result:/ { n[on] += $4; passed += $4; bad += $6; skipped += $8 }
+    END {
+        for (on in n) printf "  %4d on %s\n", n[on], on
+        print passed " passed, " bad " failed, " skipped " skipped"
+    }' "$log"
+exit "$failed"

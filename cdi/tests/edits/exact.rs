@@ -233,3 +233,19 @@ fn bytes_of_another_document_are_refused() {
     let error = apply(b"{}", &spec, &env(&[("K", "v")])).unwrap_err();
     assert_eq!(error.to_string(), "edit the spec: the spec was not read from these bytes");
 }
+
+#[test]
+fn a_process_document_gets_the_variables_and_nothing_else() {
+    for (document, expected) in [
+        (r#"{"args":["x"],"env":["A=1","B=2","A=3"]}"#, r#"{"args":["x"],"env":["A=new","B=2"]}"#),
+        (r#"{ "env": null, "cwd": "/" }"#, r#"{ "env": ["A=new"], "cwd": "/" }"#),
+        (r#"{"cwd":"/"}"#, r#"{"cwd":"/","env":["A=new"]}"#),
+        (r#"{"env":["A=new"]}"#, r#"{"env":["A=new"]}"#),
+    ] {
+        let node = contract::json::parse_oci(document.as_bytes()).unwrap();
+        let edited = cdi::apply_process(document.as_bytes(), &node, &[("A".to_owned(), "new".to_owned())]).unwrap();
+        assert_eq!(String::from_utf8(edited).unwrap(), expected);
+    }
+    let node = contract::json::parse_oci(br#"{"env":"A"}"#).unwrap();
+    assert!(cdi::apply_process(br#"{"env":"A"}"#, &node, &[("A".to_owned(), "b".to_owned())]).is_err());
+}
