@@ -1,6 +1,7 @@
 # quilt-gpu: `make demo` shows the main job, `make test` passes the tests; each installs what it needs and says so.
 
-HOST    := $(shell rustc -vV | sed -n 's/^host: //p')
+# Under sudo there may be no rustc: what was built says for which host.
+HOST    := $(or $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p'),$(firstword $(patsubst target/%/release/quilt-gpu-runtime,%,$(wildcard target/*/release/quilt-gpu-runtime))))
 STATIC  := target/$(HOST)/release
 DYNAMIC := target/release
 PREFIX  ?= /usr/local
@@ -37,12 +38,16 @@ test: build lint
 	integration/setup.sh driver
 	integration/test.sh
 
-install: build
+# Installs what `make build` built.
+install:
+	@test -x $(STATIC)/quilt-gpu-runtime -a -x $(DYNAMIC)/quilt-gpu || { echo "nothing is built yet: run make build first"; exit 1; }
 	install -D -m 0755 $(STATIC)/quilt-gpu-runtime $(DESTDIR)$(PREFIX)/bin/quilt-gpu-runtime
 	install -D -m 0755 $(STATIC)/quilt-gpu-hook $(DESTDIR)$(PREFIX)/bin/quilt-gpu-hook
 	install -D -m 0755 $(DYNAMIC)/quilt-gpu $(DESTDIR)$(PREFIX)/bin/quilt-gpu
 	$(DYNAMIC)/quilt-gpu man $(DESTDIR)$(PREFIX)/share/man/man1
 	test -e $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml || install -D -m 0644 configs/config.toml $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml
+	install -d $(DESTDIR)$(PREFIX)/share/quilt-gpu
+	sed 's|/usr/local/bin|$(PREFIX)/bin|' configs/daemon.json > $(DESTDIR)$(PREFIX)/share/quilt-gpu/daemon.json
 	install -D -m 0644 configs/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/quilt-gpu.conf
 	test -L $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime || ln -s "$$(PATH="$$PATH:/usr/sbin:/sbin" command -v runc || echo /usr/sbin/runc)" $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime
 
@@ -50,6 +55,7 @@ install: build
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/quilt-gpu-runtime $(DESTDIR)$(PREFIX)/bin/quilt-gpu-hook $(DESTDIR)$(PREFIX)/bin/quilt-gpu
 	rm -f $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/quilt-gpu.conf $(DESTDIR)$(PREFIX)/share/man/man1/quilt-gpu*.1
+	rm -rf $(DESTDIR)$(PREFIX)/share/quilt-gpu
 
 clean:
 	$(CARGO) clean

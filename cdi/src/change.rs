@@ -23,6 +23,8 @@ pub(crate) enum Change {
 pub(crate) struct Items {
     /// By rising position: the new text of an item, or nothing where it goes.
     pub(crate) changed: Vec<(usize, Option<String>)>,
+    /// New items before others: by rising position of the other, which is there and does not change.
+    pub(crate) inserted: Vec<(usize, String)>,
     /// New items at the end.
     pub(crate) added: Vec<String>,
 }
@@ -80,8 +82,29 @@ fn gids(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
 }
 
 fn mounts(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
-    let wanted = edits.mounts.iter().map(entry::mount).collect::<Result<_, _>>()?;
-    last(spec, &["mounts"], wanted)
+    if edits.mounts.is_empty() && edits.inserted.is_empty() {
+        return Ok(None);
+    }
+    let path = ["mounts"];
+    let items = list(spec, &path, Holds::Objects)?;
+    let mut inserted = Vec::new();
+    let mut added = Vec::new();
+    for group in edits.inserted.chunk_by(|a, b| a.0 == b.0) {
+        let at = group.first().map_or(0, |(at, _)| *at);
+        let wanted = group.iter().map(|(_, mount)| entry::mount(mount)).collect::<Result<Vec<_>, _>>()?;
+        if at >= items.len() {
+            added.extend(wanted);
+        } else if !stand_at(items, at, &wanted) {
+            inserted.extend(wanted.into_iter().map(|text| (at, text)));
+        }
+    }
+    for mount in &edits.mounts {
+        added.push(entry::mount(mount)?);
+    }
+    if items.len().checked_sub(added.len()).is_some_and(|start| stand_at(items, start, &added)) {
+        added.clear();
+    }
+    Ok(some_items(Items { inserted, added, ..Items::default() }))
 }
 
 fn hooks(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
@@ -145,7 +168,7 @@ fn one_per_key(
             }
         }
     }
-    some_items(Items { changed, added: open.into_iter().filter_map(|(_, text)| text).collect() })
+    some_items(Items { changed, added: open.into_iter().filter_map(|(_, text)| text).collect(), ..Items::default() })
 }
 
 /// The wanted entries as the last ones of a list. Entries that stand there already, in this order, stay.
@@ -154,15 +177,20 @@ fn last(spec: &Node<'_>, path: &[&str], wanted: Vec<String>) -> Result<Option<Ch
         return Ok(None);
     }
     let items = list(spec, path, Holds::Objects)?;
-    let tail = items.len().checked_sub(wanted.len()).and_then(|start| items.get(start..));
-    if tail.is_some_and(|tail| tail.iter().zip(&wanted).all(|(item, text)| is(item, text))) {
+    if items.len().checked_sub(wanted.len()).is_some_and(|start| stand_at(items, start, &wanted)) {
         return Ok(None);
     }
     Ok(some_items(Items { added: wanted, ..Items::default() }))
 }
 
+/// Whether the items from a position on are these.
+fn stand_at(items: &[Node<'_>], at: usize, wanted: &[String]) -> bool {
+    let there = items.get(at..).unwrap_or_default();
+    there.len() >= wanted.len() && there.iter().zip(wanted).all(|(item, text)| is(item, text))
+}
+
 fn some_items(items: Items) -> Option<Change> {
-    (!items.changed.is_empty() || !items.added.is_empty()).then_some(Change::Items(items))
+    (!items.changed.is_empty() || !items.inserted.is_empty() || !items.added.is_empty()).then_some(Change::Items(items))
 }
 
 /// What the items of a list must be for a runtime to accept it.

@@ -16,6 +16,9 @@ pub struct Edits {
     pub nodes: Vec<DeviceNode>,
     /// Mounts, put last in this order: mounts are made in order, and nothing of the tenant's may cover ours.
     pub mounts: Vec<Mount>,
+    /// Mounts that follow one of the spec's before anything else is mounted: each with the position in the unedited spec
+    /// that it stands before (the number of mounts there: at the end), rising.
+    pub inserted: Vec<(usize, Mount)>,
     /// The whole of `linux.resources.devices`.
     pub rules: Option<Vec<Rule>>,
     /// Positions in the `linux.devices` of the unedited spec that are taken out.
@@ -50,6 +53,16 @@ impl Mount {
     #[must_use]
     pub fn binary(host: impl Into<String>, destination: impl Into<String>) -> Self {
         Self::library(host, destination)
+    }
+
+    /// What is mounted already, shown once more and read-only. `at_once`: crun makes `ro` true only when all mounts are made,
+    /// and a later one may have shown this one again by then; `rro` it makes true with the mount (from Linux 5.12 on).
+    #[must_use]
+    pub fn read_only(host: impl Into<String>, destination: impl Into<String>, at_once: bool) -> Self {
+        let options: &[_] = &["ro", "rro", "nosuid", "noexec", "nodev", "rbind", "rprivate"];
+        let mut mount = Self::bind(host.into(), destination.into(), options);
+        mount.options.retain(|option| at_once || option != "rro");
+        mount
     }
 
     /// A device node where nodes cannot be made, as in a user namespace. Never `nodev`: it could not be opened.

@@ -62,10 +62,23 @@ struct Step {
     place: Range<usize>,
     /// The new value; none where something goes.
     value: Option<String>,
-    /// Whether a comma stands before the new value.
-    comma: bool,
+    comma: Comma,
     /// The key before the new value, where a member is added.
     key: Option<&'static str>,
+}
+
+/// Where a comma stands beside the new value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comma {
+    None,
+    Before,
+    After,
+}
+
+impl Comma {
+    fn before(needed: bool) -> Self {
+        if needed { Self::Before } else { Self::None }
+    }
 }
 
 impl Step {
@@ -78,7 +91,7 @@ impl Step {
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        if self.comma {
+        if self.comma == Comma::Before {
             out.push(b',');
         }
         if let Some(key) = self.key {
@@ -86,6 +99,9 @@ impl Step {
             out.push(b':');
         }
         out.extend_from_slice(self.value.as_deref().unwrap_or_default().as_bytes());
+        if self.comma == Comma::After {
+            out.push(b',');
+        }
     }
 }
 
@@ -101,7 +117,7 @@ fn steps(spec: &Node<'_>, edits: &Edits) -> Result<Vec<Step>, EditError> {
 fn walk(node: &Node<'_>, change: Change, at: String, steps: &mut Vec<Step>) {
     match change {
         Change::Value(text) => {
-            steps.push(Step { at, place: node.span.clone(), value: Some(text), comma: false, key: None })
+            steps.push(Step { at, place: node.span.clone(), value: Some(text), comma: Comma::None, key: None })
         }
         // `null` counts as absent: it gives way to a value that holds only what is added.
         change if node.is_null() => walk(node, Change::Value(render(change)), at, steps),
@@ -114,7 +130,7 @@ fn walk(node: &Node<'_>, change: Change, at: String, steps: &mut Vec<Step>) {
                 if let Some(member) = node.member(key) {
                     walk(&member.value, change, at, steps);
                 } else {
-                    steps.push(Step { at, place: end..end, value: Some(render(change)), comma, key: Some(key) });
+                    steps.push(Step { at, place: end..end, value: Some(render(change)), comma: Comma::before(comma), key: Some(key) });
                     comma = true;
                 }
             }
@@ -123,7 +139,7 @@ fn walk(node: &Node<'_>, change: Change, at: String, steps: &mut Vec<Step>) {
 }
 
 /// Operations move the items behind them, bytes do not: first the replacements, then what goes, from the back, then
-/// what is added.
+/// what is put in between, from the front, then what is added.
 fn walk_items(node: &Node<'_>, items: Items, at: &str, steps: &mut Vec<Step>) {
     let old = node.items();
     let end = old.last().map_or(node.span.start + 1, |item| item.span.end);
@@ -133,7 +149,7 @@ fn walk_items(node: &Node<'_>, items: Items, at: &str, steps: &mut Vec<Step>) {
     let mut one_stays = false;
     let mut changed = items.changed.into_iter().peekable();
     for (index, item) in old.iter().enumerate() {
-        let step = |place, value| Step { at: format!("{at}/{index}"), place, value, comma: false, key: None };
+        let step = |place, value| Step { at: format!("{at}/{index}"), place, value, comma: Comma::None, key: None };
         match changed.next_if(|(changed, _)| *changed == index) {
             // The comma goes with the item: the one before it, or the one behind it where no item before it stays.
             Some((_, None)) => {
@@ -149,8 +165,13 @@ fn walk_items(node: &Node<'_>, items: Items, at: &str, steps: &mut Vec<Step>) {
         }
     }
     steps.extend(cuts.into_iter().rev());
+    for (before, (index, text)) in items.inserted.into_iter().enumerate() {
+        let start = old.get(index).map_or(end, |item| item.span.start);
+        let at = format!("{at}/{}", index + before);
+        steps.push(Step { at, place: start..start, value: Some(text), comma: Comma::After, key: None });
+    }
     for text in items.added {
-        steps.push(Step { at: format!("{at}/-"), place: end..end, value: Some(text), comma, key: None });
+        steps.push(Step { at: format!("{at}/-"), place: end..end, value: Some(text), comma: Comma::before(comma), key: None });
         comma = true;
     }
 }

@@ -348,7 +348,7 @@ impl Reader<'_, '_> {
                     (None, at)
                 }
             };
-            if values.contains(&name) && value.is_none() {
+            if values.contains(&name) && value.is_none_or(str::is_empty) {
                 self.doubt.get_or_insert((at, "the flag has no value"));
             }
             if self.flags.iter().skip(first).any(|f| long(f.name) == long(name)) {

@@ -1,5 +1,6 @@
 //! The bundle: its folder and the bytes of its `config.json`, read once.
 
+use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -7,6 +8,9 @@ use std::path::{Path, PathBuf};
 use contract::json::MAX_BYTES;
 use contract::{Code, Refusal};
 use node::Mode;
+
+/// Follows no link, and waits for nobody: neither for a pipe's other end nor for the holder of a lease on the file.
+const ONLY_A_FILE: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
 
 /// A bundle as it was when it was read.
 #[derive(Debug)]
@@ -22,42 +26,37 @@ pub(crate) struct Bundle {
 impl Bundle {
     /// Reads the bundle at `named`, relative to the current folder.
     ///
-    /// `None` when there is no readable `config.json`: there is nothing to judge, and the low-level runtime says so.
+    /// `None` only when there is no `config.json`: then there is nothing to judge, and the low-level runtime says so.
+    /// Whatever else keeps us from reading it may not keep the low-level runtime from it.
     ///
     /// # Errors
-    /// `UNSAFE_SPEC` when `config.json` is a link or no regular file, or too large.
+    /// `UNSAFE_SPEC` when `config.json` is a link or no regular file, is too large, or cannot be read.
     pub(crate) fn read(named: &str) -> Result<Option<Self>, Refusal> {
-        let Ok(path) = std::path::absolute(named) else { return Ok(None) };
-        let config = path.join("config.json");
+        let help = "put one regular file named config.json, readable at once, into the bundle";
         let unsafe_file = |rule, why: &str| {
-            Refusal::new(
-                Code::UnsafeSpec,
-                rule,
-                format!("config.json {why}"),
-                "put one regular file named config.json into the bundle",
-            )
-            .at("", config.display().to_string())
+            Refusal::new(Code::UnsafeSpec, rule, format!("config.json {why}"), help).at("", named.to_owned())
         };
-        let file = match std::fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
-            .open(&config)
-        {
+        let unreadable =
+            |error: std::io::Error| unsafe_file("bundle-unreadable", &format!("of the bundle cannot be read: {error}"));
+        let path = std::path::absolute(named).map_err(unreadable)?;
+        let file = match File::options().read(true).custom_flags(ONLY_A_FILE).open(path.join("config.json")) {
             Ok(file) => file,
-            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
-                return Err(unsafe_file("bundle-link", "is a symbolic link"));
+            Err(error) => {
+                return match error.raw_os_error() {
+                    Some(libc::ENOENT | libc::ENOTDIR) => Ok(None),
+                    Some(libc::ELOOP) => Err(unsafe_file("bundle-link", "is a symbolic link, or its path leads in a circle")),
+                    _ => Err(unreadable(error)),
+                };
             }
-            Err(_) => return Ok(None),
         };
-        let Ok(meta) = file.metadata() else { return Ok(None) };
+        let meta = file.metadata().map_err(unreadable)?;
         if !meta.is_file() {
             return Err(unsafe_file("bundle-type", "is not a regular file"));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(meta.size()).unwrap_or(0).min(MAX_BYTES) + 1);
-        if file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).is_err() {
-            return Ok(None);
-        }
-        Ok(Some(Self { path, bytes, mode: Mode { mode: meta.mode() & 0o7777, uid: meta.uid(), gid: meta.gid() } }))
+        file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        let mode = Mode { mode: meta.mode() & 0o7777, uid: meta.uid(), gid: meta.gid() };
+        Ok(Some(Self { path, bytes, mode }))
     }
 
     /// The file's path.
@@ -70,4 +69,32 @@ impl Bundle {
 /// The container's root file system, from `root.path`; relative to the bundle, as OCI wants.
 pub(crate) fn rootfs(spec: &contract::json::Node<'_>, bundle: &Path) -> Option<PathBuf> {
     spec.path(&["root", "path"]).and_then(|n| n.as_str()).map(|path| bundle.join(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_bundle_without_config_is_nothing_to_judge() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = folder.path().to_str().unwrap();
+        assert!(Bundle::read(named).unwrap().is_none());
+        assert!(Bundle::read(&format!("{named}/absent")).unwrap().is_none());
+        let config = folder.path().join("config.json");
+        for (rule, make) in [
+            ("bundle-link", Box::new(|| std::os::unix::fs::symlink("/etc/hostname", &config)) as Box<dyn Fn() -> std::io::Result<()>>),
+            ("bundle-type", Box::new(|| std::fs::create_dir(&config))),
+        ] {
+            make().unwrap();
+            assert_eq!(Bundle::read(named).unwrap_err().rule, rule);
+            let _ = std::fs::remove_file(&config).or_else(|_| std::fs::remove_dir(&config));
+        }
+        // runc changes into the folder and still finds the file at such a depth.
+        let long = format!("{named}/{}", "x/".repeat(2030));
+        assert_eq!(Bundle::read(&long).unwrap_err().rule, "bundle-unreadable");
+        assert_eq!(Bundle::read("").unwrap_err().rule, "bundle-unreadable");
+        std::fs::write(&config, "{}").unwrap();
+        assert_eq!(Bundle::read(named).unwrap().unwrap().bytes, b"{}");
+    }
 }

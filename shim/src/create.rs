@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use cdi::Edits;
 use contract::key::{Key, id_is_plain, sha256};
+use contract::rule::Rule;
 use contract::{Code, Contract, Refusal};
 use guard::Numbers;
 use ledger::audit::Kind;
@@ -185,12 +187,7 @@ impl<'a> Making<'a> {
         })?;
         notes.extend(decision.judgement.notes.iter().cloned());
         let patch = cdi::patch(&decision.spec, &edits).unwrap_or_default();
-        let keeps_original = contract.is_some() || edits.rules.is_some() || !edits.drop_devices.is_empty();
-        if edited != bundle.bytes {
-            self.write(ledger, contract.as_ref(), &edited, keeps_original)?;
-        } else if let (Some(ledger), Some(contract)) = (ledger, &contract) {
-            ledger.put_contract(contract, &container.key).map_err(|e| Refusal::internal("contract-write", &e))?;
-        }
+        self.write(ledger, contract.as_ref(), &edited, &edits)?;
         let entry = record::Created {
             container,
             bundle,
@@ -205,8 +202,11 @@ impl<'a> Making<'a> {
             Err(error) if contract.is_some() => return Err(Refusal::internal("audit", &error)),
             _ => {}
         }
-        let placed = edits.mounts;
-        Ok(contract.map(|contract| Made { container: self.container, contract, numbers, placed }))
+        // Everything allowed but GPUs cannot be told from everything allowed in a version 1 `devices.list`.
+        let provable = edits.rules.as_ref().is_some_and(|rules| !rules.contains(&Rule::ALLOW_ALL));
+        let Edits { mounts: placed, inserted, .. } = edits;
+        let shows_groups = !inserted.is_empty();
+        Ok(provable.then_some(Made { container: self.container, contract, numbers, placed, shows_groups }))
     }
 
     /// Contract and original first: whatever a crash leaves, `delete` finds what belongs to this key.
@@ -215,19 +215,27 @@ impl<'a> Making<'a> {
         ledger: Option<&Ledger>,
         contract: Option<&Contract>,
         edited: &[u8],
-        keeps_original: bool,
+        edits: &Edits,
     ) -> Result<(), Refusal> {
         let key = &self.container.key;
         if let (Some(ledger), Some(contract)) = (ledger, contract) {
             ledger.put_contract(contract, key).map_err(|e| Refusal::internal("contract-write", &e))?;
         }
-        let config = self.bundle.config();
-        if let (Some(ledger), true) = (ledger, keeps_original) {
-            ledger
-                .keep_original(key, self.tenant_bytes, &sha256(edited), &config.to_string_lossy())
-                .map_err(|e| Refusal::internal("original-write", &e))?;
+        if edited == self.bundle.bytes {
+            return Ok(());
         }
-        node::write_atomic(&config, edited, self.bundle.mode, false).map_err(|e| Refusal::internal("config-write", &e))
+        let config = self.bundle.config();
+        // Beyond a variable, the edits are there to close or to open something.
+        let only_variables = Edits { env: edits.env.clone(), ..Edits::default() } == *edits;
+        if let (Some(ledger), false) = (ledger, only_variables) {
+            let kept = ledger.keep_original(key, self.tenant_bytes, &sha256(edited), &config.to_string_lossy());
+            // Without GPUs a ledger in trouble is nobody's trouble: the spec is then not put back, and judged as it is.
+            kept.or_else(|e| if contract.is_none() { Ok(()) } else { Err(Refusal::internal("original-write", &e)) })?;
+        }
+        match node::write_atomic(&config, edited, self.bundle.mode, false) {
+            Err(_) if contract.is_none() && only_variables => Ok(()),
+            written => written.map_err(|e| Refusal::internal("config-write", &e)),
+        }
     }
 }
 
@@ -241,12 +249,14 @@ pub(crate) fn numbers(decision: &Decision<'_>, system: &Node) -> Result<Numbers,
     }
 }
 
-/// A container whose contract stands in `config.json`, ready for the low-level runtime.
+/// A container whose `config.json` says what it may open, ready for the low-level runtime.
 struct Made<'a> {
     container: &'a Container<'a>,
-    contract: Contract,
+    contract: Option<Contract>,
     numbers: Numbers,
     placed: Vec<cdi::Mount>,
+    /// The host's control groups are in its mounts, and must not be writable.
+    shows_groups: bool,
 }
 
 impl Made<'_> {
@@ -296,13 +306,17 @@ impl Made<'_> {
             return Ok(());
         }
         let pid = handover::read_pid(pid_file)?;
+        let Some(contract) = &self.contract else {
+            return verify::filter(pid, &[], &self.numbers);
+        };
         // A `delete --force` of the same id, between our leases and the container, would have given them away.
         let ledger = Ledger::open(self.container.setup.state_dir()).map_err(|e| e.to_string())?;
-        if ledger.contract(&self.container.key).ok().flatten().is_none_or(|held| held.id != self.contract.id) {
+        if ledger.contract(&self.container.key).ok().flatten().is_none_or(|held| held.id != contract.id) {
             return Err("its contract was released while it was being created".to_owned());
         }
-        let placed = placed(&self.placed, &self.contract);
-        verify::created(pid, Path::new("/"), &self.contract, &placed, &self.numbers)
+        let placed = placed(&self.placed, contract);
+        verify::created(pid, Path::new("/"), contract, &placed, &self.numbers)?;
+        if self.shows_groups { verify::confined(pid, Path::new("/")) } else { Ok(()) }
     }
 
     /// Gives everything back, unless a container of this id exists: then it holds what this key holds.

@@ -20,6 +20,11 @@ const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
 pub(crate) fn edits(spec: &Node<'_>, folder: &Path, judgement: &Judgement, numbers: &Numbers, contract: Option<&Contract>) -> Result<(Edits, Vec<Note>), Refusal> {
     let changes = &judgement.changes;
     let mut edits = Edits { drop_devices: changes.drop_devices.clone(), rules: changes.rules.clone(), ..Edits::default() };
+    if !changes.read_only.is_empty() {
+        let at_once = node::has_mount_attributes();
+        let mount = |one: &guard::ReadOnly| Mount::read_only(&one.source, &one.destination, at_once);
+        edits.inserted = changes.read_only.iter().map(|one| (one.before, mount(one))).collect();
+    }
     let mut notes = Vec::new();
     let Some(contract) = contract else {
         if changes.void_visible_devices {

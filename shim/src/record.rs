@@ -43,6 +43,9 @@ pub(crate) fn created(entry: &Created<'_>) -> Result<(), AuditError> {
     }
     if let Some(contract) = entry.contract {
         fields.insert("contract".into(), contract.id.as_str().into());
+        let document = serde_json::to_vec(contract).unwrap_or_default();
+        fields.insert("contract_digest".into(), sha256(&document).into());
+        fields.insert("policy_digest".into(), entry.container.setup.policy_digest().into());
         fields.insert("gpus".into(), gpus(&contract.gpus));
     }
     if !entry.patch.is_empty() {

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use contract::config::{self, Config};
+use contract::key::sha256;
 use contract::{Code, Refusal};
 use guard::LowLevel;
 
@@ -20,6 +21,8 @@ pub struct Setup {
     pub path: PathBuf,
     /// Its content, or the defaults.
     pub config: Config,
+    /// The file's bytes; none when the defaults are in force.
+    bytes: Vec<u8>,
     /// Why the file does not count; then the defaults are in force and no GPU is granted.
     pub problem: Option<Refusal>,
 }
@@ -37,24 +40,31 @@ impl Setup {
     /// Reads a configuration file. A file that is not there means the defaults.
     #[must_use]
     pub fn read(path: &Path) -> Self {
-        let setup = |config, problem| Self { path: path.to_owned(), config, problem };
-        let untrusted = |why: &str| {
-            Refusal::new(
-                Code::Internal,
-                "config-untrusted",
-                format!("the configuration does not count: {why}"),
-                "the file and every folder above it must belong to root and be writable by root alone",
-            )
-            .at("", path.display().to_string())
+        let setup = |config, bytes, problem| Self { path: path.to_owned(), config, bytes, problem };
+        let problem = |rule, why: &str, help| {
+            let message = format!("the configuration does not count: {why}");
+            Some(Refusal::new(Code::Internal, rule, message, help).at("", path.display().to_string()))
         };
         match node::read_trusted(path, MAX_CONFIG) {
             Ok(trusted) => match Config::parse(&trusted.bytes) {
-                Ok(config) => setup(config, None),
-                Err(why) => setup(Config::default(), Some(untrusted(&why))),
+                Ok(config) => setup(config, trusted.bytes, None),
+                Err(why) => {
+                    let help = "mend that line; every key stands with its default in the file that was installed";
+                    setup(Config::default(), Vec::new(), problem("config-invalid", &why, help))
+                }
             },
-            Err(node::TrustError::Missing(_)) => setup(Config::default(), None),
-            Err(error) => setup(Config::default(), Some(untrusted(&error.to_string()))),
+            Err(node::TrustError::Missing(_)) => setup(Config::default(), Vec::new(), None),
+            Err(error) => {
+                let help = "the file and every folder above it must belong to root and be writable by root alone";
+                setup(Config::default(), Vec::new(), problem("config-untrusted", &error.to_string(), help))
+            }
         }
+    }
+
+    /// Digest of the policy in force: of the file's bytes, or of nothing when the defaults are in force.
+    #[must_use]
+    pub(crate) fn policy_digest(&self) -> String {
+        sha256(&self.bytes)
     }
 
     /// The folder of the configuration file.
@@ -75,14 +85,11 @@ impl Setup {
         Path::new(&self.config.paths.log_dir)
     }
 
-    /// Folders that no tenant may bind.
+    /// Folders that no tenant may bind, links resolved where they exist.
     #[must_use]
     pub fn own_paths(&self) -> Vec<String> {
-        vec![
-            self.config.paths.state_dir.clone(),
-            self.config.paths.log_dir.clone(),
-            self.folder().display().to_string(),
-        ]
+        let real = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned()).display().to_string();
+        [self.state_dir(), self.log_dir(), self.folder()].map(real).to_vec()
     }
 
     /// The node's own program, for refreshing the inventory.

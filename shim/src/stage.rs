@@ -126,7 +126,7 @@ fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> 
     }
     match contract {
         Some(contract) => with_contract(&decision, &bundle, state, &contract, &system).map_err(one),
-        None => without_contract(&decision, state, &system).map_err(one),
+        None => without_contract(&decision, &bundle, state, &system).map_err(one),
     }
 }
 
@@ -139,14 +139,25 @@ fn with_contract(
 ) -> Result<(), Refusal> {
     let numbers = numbers(decision, system)?;
     let (edits, _) = edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, Some(contract))?;
-    let base = bundle::rootfs(&decision.spec, &bundle.path).unwrap_or_else(|| "/".into());
-    let base = base.canonicalize().unwrap_or(base);
+    let base = rootfs(decision, bundle);
     verify::created(state.pid, &base, contract, &placed(&edits.mounts, contract), &numbers)
+        .and_then(|()| if edits.inserted.is_empty() { Ok(()) } else { verify::confined(state.pid, &base) })
         .map_err(|why| Refusal::new(Code::VerifyFailed, "verify", why, "look at the node's audit log"))
 }
 
+/// Where the container's root file system is seen while hooks run.
+fn rootfs(decision: &Decision<'_>, bundle: &Bundle) -> PathBuf {
+    let base = bundle::rootfs(&decision.spec, &bundle.path).unwrap_or_else(|| "/".into());
+    base.canonicalize().unwrap_or(base)
+}
+
 /// Under a plain low-level runtime there is no contract: nothing may reach a GPU, and a request cannot be served.
-fn without_contract(decision: &Decision<'_>, state: &State, system: &Node) -> Result<(), Refusal> {
+fn without_contract(
+    decision: &Decision<'_>,
+    bundle: &Bundle,
+    state: &State,
+    system: &Node,
+) -> Result<(), Refusal> {
     if decision.wants_gpu() {
         return Err(Refusal::new(
             Code::Policy,
@@ -164,6 +175,12 @@ fn without_contract(decision: &Decision<'_>, state: &State, system: &Node) -> Re
             "the container has device entries of GPUs, and a hook cannot take them out",
             "start it with the runtime quilt-gpu",
         ));
+    }
+    if !changes.read_only.is_empty() {
+        let base = rootfs(decision, bundle);
+        verify::confined(state.pid, &base).map_err(|why| {
+            Refusal::new(Code::UnsafeSpec, "mount-cgroup", why, "start it with the runtime quilt-gpu")
+        })?;
     }
     if changes.rules.is_none() {
         return Ok(());

@@ -6,7 +6,7 @@ use contract::Contract;
 use contract::rule::Rule;
 use guard::Numbers;
 use node::InRoot;
-use node::cgroup::DeviceFilter;
+use node::cgroup::{self, DeviceFilter};
 
 /// A file that must lie at a place in the container.
 pub(crate) struct Placed<'a> {
@@ -48,12 +48,11 @@ pub(crate) fn created(pid: u32, base: &Path, contract: &Contract, placed: &[Plac
 /// # Errors
 /// What is open, or that nothing filters.
 pub(crate) fn filter(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), String> {
-    let filter = DeviceFilter::of(pid).map_err(|e| format!("the device filter cannot be read: {e}"))?;
-    if filter.v2_programs.is_some_and(|n| n > 0) {
-        return Ok(());
-    }
-    let Some(lines) = filter.v1_list else {
-        return Err("no device filter is attached".to_owned());
+    let lines = match DeviceFilter::of(pid).map_err(|e| format!("the device filter cannot be read: {e}"))? {
+        DeviceFilter::List(lines) => lines,
+        // What programs let pass cannot be read; that one was attached can.
+        DeviceFilter::Programs(1..) => return Ok(()),
+        DeviceFilter::Programs(0) | DeviceFilter::None => return Err("no device filter is attached".to_owned()),
     };
     // The kernel's list is complete: everything that it does not name is denied.
     let mut rules = vec![Rule::DENY_ALL];
@@ -62,6 +61,17 @@ pub(crate) fn filter(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Res
     }
     match guard::open_gpus(&rules, numbers, granted) {
         Some(open) => Err(format!("the device filter leaves a GPU open: {open}")),
+        None => Ok(()),
+    }
+}
+
+/// Whether the container has no way out of its device filter: no group that it could move itself to. `base` is as above.
+///
+/// # Errors
+/// The place where it could.
+pub(crate) fn confined(pid: u32, base: &Path) -> Result<(), String> {
+    match cgroup::way_out(pid, base).map_err(|e| format!("the container's mounts cannot be read: {e}"))? {
+        Some(place) => Err(format!("the host's control groups are writable in the container, at {place}")),
         None => Ok(()),
     }
 }

@@ -139,9 +139,10 @@ fn node() -> impl Strategy<Value = DeviceNode> {
 }
 
 fn mount() -> impl Strategy<Value = Mount> {
-    (select(&PATHS[..]), select(&PATHS[..]), 0..3u8).prop_map(|(host, destination, kind)| match kind {
+    (select(&PATHS[..]), select(&PATHS[..]), 0..4u8).prop_map(|(host, destination, kind)| match kind {
         0 => Mount::library(host, destination),
         1 => Mount::node(host, destination),
+        2 => Mount::read_only(host, destination, true),
         _ => Mount::binary(host, destination),
     })
 }
@@ -181,11 +182,16 @@ pub(crate) fn edits(devices: usize) -> impl Strategy<Value = Edits> {
         drop_devices,
         vec(hook(), 0..4),
         vec(0..6u32, 0..4),
+        vec((0..8usize, mount()), 0..4),
     );
-    parts.prop_map(|(env, nodes, mounts, rules, drop_devices, hooks, gids)| Edits {
+    parts.prop_map(|(env, nodes, mounts, rules, drop_devices, hooks, gids, mut inserted)| Edits {
         env,
         nodes,
         mounts,
+        inserted: {
+            inserted.sort_by_key(|(at, _)| *at);
+            inserted
+        },
         rules,
         drop_devices,
         hooks,

@@ -148,6 +148,28 @@ fn mounts_and_hooks_stand_last() {
 }
 
 #[test]
+fn a_mount_follows_one_of_the_specs_at_once() {
+    let [x, y, z] = ["/x", "/y", "/z"].map(|at| Mount::read_only("/s", at, true));
+    let text = |at: &str| {
+        format!(
+            r#"{{"destination":"{at}","type":"bind","source":"/s","options":["ro","rro","nosuid","noexec","nodev","rbind","rprivate"]}}"#
+        )
+    };
+    let (tx, ty, tz) = (text("/x"), text("/y"), text("/z"));
+    let edits = Edits { inserted: vec![(1, x), (1, y), (3, z)], ..Edits::default() };
+    let before = r#"{"mounts":[ {"a":1} , {"b":1}, {"c":1} ]}"#;
+    let after = format!(r#"{{"mounts":[ {{"a":1}} , {tx},{ty},{{"b":1}}, {{"c":1}},{tz} ]}}"#);
+    let (once, ops) = run(before, &edits);
+    assert_eq!(once, after);
+    let op = |at: &str, value: &str| format!(r#"{{"op":"add","path":"/mounts/{at}","value":{value}}}"#);
+    assert_eq!(ops, [op("1", &tx), op("2", &ty), op("-", &tz)]);
+    // What stands there already is not put there again.
+    let moved = edits.inserted.iter().map(|(at, mount)| (if *at == 3 { 5 } else { *at }, mount.clone())).collect();
+    assert_eq!(run(&once, &Edits { inserted: moved, ..Edits::default() }), (once.clone(), vec![]));
+    assert_eq!(run("{}", &Edits { inserted: edits.inserted[..1].to_vec(), ..Edits::default() }).0, format!(r#"{{"mounts":[{tx}]}}"#));
+}
+
+#[test]
 fn many_mounts_keep_their_order() {
     let mounts: Vec<_> = (0..100).map(|n| Mount::library(format!("/l{n}"), "/usr/l")).collect();
     // The variable comes first among the steps and last in the document.
@@ -189,6 +211,7 @@ fn wrong_shapes_are_refused_where_they_are_edited() {
         env: env(&[("K", "v")]).env,
         nodes: vec![node()],
         mounts: vec![Mount::binary("/a", "/b")],
+        inserted: vec![(0, Mount::read_only("/a", "/b", true))],
         rules: Some(vec![]),
         drop_devices: vec![0],
         hooks: vec![Hook { stage: Stage::Prestart, path: "/h".to_owned(), args: vec![], env: vec![], timeout: None }],
@@ -242,10 +265,10 @@ fn a_process_document_gets_the_variables_and_nothing_else() {
         (r#"{"cwd":"/"}"#, r#"{"cwd":"/","env":["A=new"]}"#),
         (r#"{"env":["A=new"]}"#, r#"{"env":["A=new"]}"#),
     ] {
-        let node = contract::json::parse_oci(document.as_bytes()).unwrap();
+        let node = json::parse_oci(document.as_bytes()).unwrap();
         let edited = cdi::apply_process(document.as_bytes(), &node, &[("A".to_owned(), "new".to_owned())]).unwrap();
         assert_eq!(String::from_utf8(edited).unwrap(), expected);
     }
-    let node = contract::json::parse_oci(br#"{"env":"A"}"#).unwrap();
+    let node = json::parse_oci(br#"{"env":"A"}"#).unwrap();
     assert!(cdi::apply_process(br#"{"env":"A"}"#, &node, &[("A".to_owned(), "b".to_owned())]).is_err());
 }

@@ -1,6 +1,6 @@
 //! What the edits mean, written a second time in the plainest way: on a parsed value, without positions or bytes.
 
-use cdi::{Edits, Stage};
+use cdi::{Edits, Mount, Stage};
 use serde_json::{Value, json};
 
 /// The value that the edited document must have.
@@ -19,11 +19,18 @@ pub(crate) fn edited(mut spec: Value, edits: &Edits) -> Value {
             list(&mut spec, &["process", "user", "additionalGids"]).push(json!(gid));
         }
     }
-    let mounts = edits
-        .mounts
-        .iter()
-        .map(|m| json!({"destination": m.destination, "type": m.kind, "source": m.source, "options": m.options}));
-    end_with(&mut spec, &["mounts"], mounts.collect());
+    let mount =
+        |m: &Mount| json!({"destination": m.destination, "type": m.kind, "source": m.source, "options": m.options});
+    let there = spec["mounts"].as_array().cloned().unwrap_or_default();
+    let (inside, behind): (Vec<_>, Vec<_>) = edits.inserted.iter().partition(|(at, _)| *at < there.len());
+    let last = behind.iter().map(|(_, m)| mount(m)).chain(edits.mounts.iter().map(mount));
+    end_with(&mut spec, &["mounts"], last.collect());
+    for at in (0..there.len()).rev() {
+        let group: Vec<Value> = inside.iter().filter(|(p, _)| *p == at).map(|(_, m)| mount(m)).collect();
+        if !there[at..].starts_with(&group) {
+            list(&mut spec, &["mounts"]).splice(at..at, group);
+        }
+    }
     if !edits.drop_devices.is_empty() {
         let mut index = 0..;
         list(&mut spec, &["linux", "devices"]).retain(|_| !edits.drop_devices.contains(&index.next().unwrap()));

@@ -40,8 +40,8 @@ proptest! {
         let text = spelled(&spec, &choices);
         let once = apply(text.as_bytes(), &json::parse_oci(text.as_bytes()).unwrap(), &edits).unwrap();
         let node = json::parse_oci(&once).unwrap();
-        // Positions are those of the unedited spec: they name other devices now.
-        let again = Edits { drop_devices: Vec::new(), ..edits };
+        // Positions are those of the unedited spec: they name other devices and mounts now.
+        let again = Edits { drop_devices: Vec::new(), inserted: Vec::new(), ..edits };
         prop_assert_eq!(patch(&node, &again).unwrap(), []);
         prop_assert_eq!(&apply(&once, &node, &again).unwrap(), &once);
     }

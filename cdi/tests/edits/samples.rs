@@ -26,6 +26,7 @@ fn grant(devices: usize) -> Edits {
     Edits {
         env: vec![(text("NVIDIA_VISIBLE_DEVICES"), text("GPU-1")), (text("CUDA_VISIBLE_DEVICES"), text("0"))],
         nodes: vec![exact::node()],
+        inserted: vec![(0, Mount::read_only("/sys/fs/cgroup", "/x", false))],
         mounts: vec![
             Mount::library("/usr/lib/libcuda.so.550", "/usr/lib/libcuda.so.1"),
             Mount::binary("/usr/bin/nvidia-smi", "/usr/bin/nvidia-smi"),

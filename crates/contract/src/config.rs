@@ -222,7 +222,30 @@ impl Config {
         let text = std::str::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
         let table = DeTable::parse(text).map_err(|e| e.to_string().trim_end().replace('\n', " "))?;
         let node = table_node(table.get_ref()).map_err(|e| e.to_string())?;
-        Self::from_json(&node).map_err(|e| e.to_string())
+        let config = Self::from_json(&node).map_err(|e| e.to_string())?;
+        config.checked()
+    }
+
+    /// What runs as root may not depend on the folder it was started in.
+    fn checked(self) -> Result<Self, String> {
+        let (paths, host) = (&self.paths, &self.host);
+        for (key, path, may_be_empty) in [
+            ("/paths/state_dir", &paths.state_dir, false),
+            ("/paths/log_dir", &paths.log_dir, false),
+            ("/paths/helper", &paths.helper, true),
+            ("/paths/hook", &paths.hook, true),
+            ("/host/root", &host.root, false),
+            ("/host/driver_root", &host.driver_root, true),
+            ("/host/dev_root", &host.dev_root, true),
+        ] {
+            if !(path.starts_with('/') || path.is_empty() && may_be_empty) {
+                return Err(format!("{key}: {path:?} is not an absolute path"));
+            }
+        }
+        if self.runtime.low_level.is_empty() {
+            return Err("/runtime/low_level: it names no runtime".to_owned());
+        }
+        Ok(self)
     }
 }
 
@@ -268,6 +291,10 @@ mod tests {
         assert_eq!(config.policy.capabilities.0.list(), "compute,video");
         for (text, part) in [
             ("[host]\nrot='/'", "rot"),
+            ("[paths]\nstate_dir='rel'", "/paths/state_dir: \"rel\" is not an absolute path"),
+            ("[paths]\nlog_dir=''", "not an absolute path"),
+            ("[host]\nroot='x'", "not an absolute path"),
+            ("[runtime]\nlow_level=[]", "names no runtime"),
             ("[policy]\nverify='no'", "verify"),
             ("[policy]\ncapabilities='x'", "not a driver capability"),
             ("[host", "line 1"),

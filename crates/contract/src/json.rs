@@ -152,7 +152,14 @@ impl<'a> Node<'a> {
 /// # Errors
 /// The first thing that two readers of the document could disagree about.
 pub fn parse_oci(bytes: &[u8]) -> Result<Node<'_>, JsonError> {
-    reader::read(bytes, Keys::Structure)
+    let node = reader::read(bytes, Keys::Structure)?;
+    match node.value {
+        Value::Object(_) => Ok(node),
+        _ => {
+            let message = "the document is not an object".to_owned();
+            Err(JsonError { rule: "json-object", message, offset: node.span.start, at: String::new() })
+        }
+    }
 }
 
 /// Reads any JSON strictly; every key is data.

@@ -106,7 +106,7 @@ impl Refusal {
             Code::Internal,
             rule,
             error.to_string(),
-            "look at the runtime's log and run `quilt-gpu doctor` on the node",
+            "look at the node: `quilt-gpu inventory` and `quilt-gpu audit` say what it knows",
         )
     }
 
@@ -150,7 +150,11 @@ impl From<crate::json::JsonError> for Refusal {
             Code::UnsafeSpec,
             error.rule,
             format!("the spec cannot be read in one way only: {error}"),
-            "write the document with one exact spelling of each key and nothing after its end",
+            match error.rule {
+                "json-duplicate-key" | "json-look-alike-key" => "write each key once, exactly as the OCI runtime spec spells it",
+                "json-size" | "json-depth" => "make the document smaller; no engine writes one as large",
+                _ => "write one JSON document in UTF-8, without comments and with nothing after its end",
+            },
         )
         .at(error.at, "")
     }

@@ -7,6 +7,7 @@
 mod annotations;
 mod devices;
 mod findings;
+mod groups;
 mod injectors;
 mod mounts;
 mod namespaces;
@@ -23,6 +24,7 @@ use contract::json::Node;
 use contract::rule::Rule;
 use contract::{Note, Refusal};
 
+pub use groups::ReadOnly;
 pub use numbers::Numbers;
 pub use readings::{open_gpus, openable};
 pub use rules::{granted_rules, parse_list_line};
@@ -80,7 +82,8 @@ pub struct Judgement {
     pub refusals: Vec<Refusal>,
     /// What was neutralised or is worth knowing.
     pub notes: Vec<Note>,
-    /// What must be changed in the spec of a container without a contract. With one, [`granted_rules`] makes the list.
+    /// What must be changed in the spec of a container without a contract. With one, [`granted_rules`] makes the list, and
+    /// of these only the mounts remain.
     pub changes: Changes,
     /// The tenant's device list.
     pub rules: Vec<Rule>,
@@ -91,6 +94,8 @@ pub struct Judgement {
 /// Changes to the spec; without any its bytes stay as they are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
+    /// Mounts to add, with a contract too.
+    pub read_only: Vec<ReadOnly>,
     /// The whole list to write instead of `linux.resources.devices`.
     pub rules: Option<Vec<Rule>>,
     /// Indexes into `linux.devices` of entries to take out, ascending.
@@ -113,7 +118,7 @@ pub fn judge(case: &Case<'_>, system: &dyn System) -> Judgement {
     injectors::judge(&setting, &mut out);
     let environment = process::environment(&setting, &mut out);
     let first = out.refusals.len();
-    mounts::judge(&setting, &mut out);
+    let read_only = mounts::judge(&setting, &mut out);
     let devices = devices::judge(&setting, &mut out);
     if let Some(refusal) = injectors::without_hooks(environment.void, devices.refused) {
         out.refusals.insert(first, refusal);
@@ -125,6 +130,7 @@ pub fn judge(case: &Case<'_>, system: &dyn System) -> Judgement {
     annotations::judge(&setting, &mut out);
 
     let changes = Changes {
+        read_only,
         rules: written,
         drop_devices: devices.drop,
         void_visible_devices: environment.visible && !case.gpu_asked,

@@ -9,6 +9,7 @@ use contract::json::Node;
 use contract::{Code, Refusal};
 
 use crate::findings::{Findings, MOST_ITEMS};
+use crate::groups::{Groups, ReadOnly};
 use crate::paths;
 use crate::setting::Setting;
 use crate::system::{Dir, Object};
@@ -23,17 +24,21 @@ type Verdict = Result<Option<(&'static str, String)>, Refusal>;
 /// How a source is shown.
 #[derive(Clone, Copy)]
 struct Bind {
+    /// Position of the mount; nothing for the root file system.
+    mount: Option<usize>,
     recursive: bool,
     writable: bool,
 }
 
-/// Judges the mounts and the root file system.
-pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
+/// Judges the mounts and the root file system, and says what must be shown read-only.
+pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Vec<ReadOnly> {
     let list = out.list(setting.case.spec.get("mounts"), MOST_ITEMS, &"/mounts");
+    let mut groups = Groups::default();
     for (index, mount) in list.iter().enumerate() {
-        one(setting, index, mount, out);
+        one(setting, index, mount, &mut groups, out);
     }
-    root(setting, out);
+    root(setting, &mut groups, out);
+    groups.judge(setting, list, out)
 }
 
 fn report(verdict: Verdict, at: impl FnOnce() -> String, value: &str, out: &mut Findings) {
@@ -46,15 +51,15 @@ fn report(verdict: Verdict, at: impl FnOnce() -> String, value: &str, out: &mut 
 
 /// A bind is what the options say: with `bind` or `rbind` runtimes ignore the type. The type alone is judged as well,
 /// although it makes them fail.
-fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, out: &mut Findings) {
+fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, groups: &mut Groups, out: &mut Findings) {
     let place = format_args!("/mounts/{index}");
     let kind = out.text(mount, "type", &place);
     let options = out.strings(mount.get("options"), MOST_ITEMS, &format_args!("{place}/options"));
     let has = |option: &str| options.clone().any(|o| o == option);
     if kind == Some("bind") || has("bind") || has("rbind") {
         let source = out.text(mount, "source", &place).unwrap_or_default();
-        let how = Bind { recursive: has("rbind") || !has("bind"), writable: is_writable(options.clone()) };
-        let verdict = bind(setting, source, how);
+        let (recursive, writable) = (has("rbind") || !has("bind"), is_writable(options.clone()));
+        let verdict = bind(setting, source, Bind { mount: Some(index), recursive, writable }, groups);
         report(verdict, || format!("{place}/source"), source, out);
         return;
     }
@@ -64,10 +69,16 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, out: &mut Findings
         "devtmpfs" => report(dev(setting, "/dev", "mount-fstype"), || format!("{place}/type"), kind, out),
         "overlay" => {
             for layer in options.flat_map(layers) {
-                let verdict = bind(setting, &layer, Bind { recursive: false, writable: false });
+                let how = Bind { mount: Some(index), recursive: false, writable: false };
+                // An overlay never writes to a lower layer, and the kernel takes no control groups for an upper one.
+                let verdict = bind(setting, &layer, how, &mut Groups::default());
                 let verdict = verdict.map(|note| note.filter(|(rule, _)| *rule != MISSING));
                 report(verdict, || format!("{place}/options"), &layer, out);
             }
+        }
+        "cgroup" | "cgroup2" => {
+            let verdict = groups.whole(setting, index, mount).map_err(|why| unjudgeable(setting, kind, &why));
+            report(verdict.map(|()| None), || format!("{place}/type"), kind, out);
         }
         _ if setting.hardened() && !kind.is_empty() && !PLAIN_TYPES.contains(&kind) => {
             let message = "a file system of this type can hold device nodes";
@@ -112,7 +123,7 @@ fn unescaped(list: &str) -> Vec<String> {
 }
 
 /// The root file system is bound too. Only what would show the host's own nodes is looked at.
-fn root(setting: &Setting<'_>, out: &mut Findings) {
+fn root(setting: &Setting<'_>, groups: &mut Groups, out: &mut Findings) {
     let Some(root) = setting.case.spec.get("root") else {
         return;
     };
@@ -123,17 +134,17 @@ fn root(setting: &Setting<'_>, out: &mut Findings) {
     let plain = paths::clean(&path);
     let is_hosts =
         plain == "/" || [setting.case.dev_root, "/dev"].iter().any(|dev| paths::below(&plain, dev).is_some());
-    let how = Bind { recursive: true, writable: false };
-    let verdict = if is_hosts { behind(setting, &plain, how) } else { own(setting, &plain, how).map(|()| None) };
+    let how = Bind { mount: None, recursive: true, writable: false };
+    let verdict = if is_hosts { behind(setting, &plain, how, groups) } else { own(setting, &plain, how).map(|()| None) };
     report(verdict, || "/root/path".to_owned(), written, out);
 }
 
 /// runc cleans some sources by their text, crun and the kernel follow them: where that may differ, both are judged.
-fn bind(setting: &Setting<'_>, source: &str, how: Bind) -> Verdict {
+fn bind(setting: &Setting<'_>, source: &str, how: Bind, groups: &mut Groups) -> Verdict {
     let path = paths::from_bundle(setting.case.bundle, source);
-    let followed = behind(setting, &path, how)?;
+    let followed = behind(setting, &path, how, groups)?;
     if paths::climbs(&path) {
-        let cleaned = behind(setting, &paths::clean(&path), how)?;
+        let cleaned = behind(setting, &paths::clean(&path), how, groups)?;
         return Ok(followed.or(cleaned));
     }
     Ok(followed)
@@ -141,9 +152,12 @@ fn bind(setting: &Setting<'_>, source: &str, how: Bind) -> Verdict {
 
 const MISSING: &str = "mount-missing";
 
-fn behind(setting: &Setting<'_>, path: &str, how: Bind) -> Verdict {
+fn behind(setting: &Setting<'_>, path: &str, how: Bind, groups: &mut Groups) -> Verdict {
     let plain = paths::clean(path);
     own(setting, &plain, how)?;
+    let look_for_groups = |real: &str, groups: &mut Groups| {
+        groups.bind(setting, how.mount, real, how.recursive).map_err(|why| unjudgeable(setting, real, &why))
+    };
     match setting.machine.system.look(path) {
         Object::Char { major, minor } => match setting.machine.is_gpu(major, minor) {
             Ok(true) => Err(gpu_node(setting, format!("this mount's source is a GPU's node ({major}:{minor})"))),
@@ -151,9 +165,16 @@ fn behind(setting: &Setting<'_>, path: &str, how: Bind) -> Verdict {
             Err(why) => Err(unreadable(&why)),
         },
         Object::Block => Ok(None),
-        Object::Dir(dir) => folder(setting, &dir, how),
-        Object::Other { real } => {
+        Object::Dir(dir) => {
+            let note = folder(setting, &dir, how)?;
+            look_for_groups(&dir.real, groups)?;
+            Ok(note)
+        }
+        Object::Other { real, kernels } => {
             own(setting, &real, how)?;
+            if kernels {
+                look_for_groups(&real, groups)?;
+            }
             sysfs(setting, &real, how)
         }
         Object::Missing if is_gpu_name(setting, &plain) => Err(gpu_node(
@@ -174,11 +195,11 @@ fn folder(setting: &Setting<'_>, dir: &Dir, how: Bind) -> Verdict {
         // Without `r` a bind shows the root file system alone, and /dev is a mount of its own.
         return if how.recursive { tree(setting) } else { Ok(None) };
     }
-    if dir.is_dev {
+    let in_dev_root = paths::below(&dir.real, setting.case.dev_root).filter(|_| dir.in_driver_root);
+    if dir.is_dev || in_dev_root == Some("") {
         return dev(setting, &dir.real, "mount-dev-tree");
     }
-    let in_dev_root = paths::below(&dir.real, setting.case.dev_root).is_some_and(|rest| !rest.is_empty());
-    if dir.on_dev || (dir.in_driver_root && in_dev_root) {
+    if dir.on_dev || in_dev_root.is_some() {
         for (major, minor) in system.nodes_inside(&dir.real).map_err(|why| unjudgeable(setting, &dir.real, &why))? {
             if setting.machine.is_gpu(major, minor).map_err(|why| unreadable(&why))? {
                 return Err(gpu_node(setting, format!("a GPU's node ({major}:{minor}) is inside this folder")));

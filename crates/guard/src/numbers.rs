@@ -27,7 +27,7 @@ fn is_kernels_own(major: u32) -> bool {
 
 /// Whether a name in `/proc/devices` belongs to a GPU driver, or to one that gives out GPUs or their memory.
 fn is_gpu_driver(name: &str) -> bool {
-    name.starts_with("nvidia") || matches!(name, "gdrdrv" | "vfio")
+    name.starts_with("nvidia") || matches!(name, "gdrdrv" | "vfio" | "vfio-dev")
 }
 
 /// What a major tells about its minors.
@@ -168,6 +168,7 @@ mod tests {
             ("nvidia-vgpu-vfio", 505),
             ("gdrdrv", 504),
             ("vfio", 503),
+            ("vfio-dev", 500),
             ("nvme", 502),
             ("nvram", 501),
             ("nvidia-liar", 10),
@@ -191,6 +192,7 @@ mod tests {
             (505, 0, true),
             (504, 0, true),
             (503, 12, true),
+            (500, 0, true),
             (502, 0, false),
             (501, 0, false),
             (226, 0, true),

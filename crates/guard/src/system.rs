@@ -21,6 +21,8 @@ pub enum Object {
     Other {
         /// Path with all links resolved.
         real: String,
+        /// It may be a file of the kernel's: a regular file without content, on a file system without a device.
+        kernels: bool,
     },
     /// Nothing is there.
     Missing,
@@ -68,6 +70,12 @@ pub trait System {
     /// # Errors
     /// What was attempted, and the cause.
     fn tree_has_dev(&self, real: &str) -> Result<bool, String>;
+    /// Where a folder, or a file that may be the kernel's, shows control groups that hold device filters: paths relative to
+    /// it, rising; empty for what lies in such a hierarchy itself. Who can write there leaves its filter.
+    ///
+    /// # Errors
+    /// What was attempted, and the cause.
+    fn filters_shown(&self, real: &str) -> Result<Vec<String>, String>;
     /// Whether this process is in the machine's first user namespace: elsewhere no device filter can be attached.
     fn initial_user_namespace(&self) -> bool;
 }

@@ -105,7 +105,7 @@ fn a_link_into_our_own_files_is_refused() {
 }
 
 #[test]
-fn a_configured_dev_root_is_reserved_and_its_folders_are_searched() {
+fn a_configured_dev_root_is_refused_as_dev_is_and_its_folders_are_searched() {
     let mut fake = Fake::default();
     for path in ["/srv/node/dev", "/srv/node/dev/snd", "/srv/node/dev/nvidia-caps"] {
         fake.dir(path, |dir| dir.in_driver_root = true);
@@ -113,7 +113,7 @@ fn a_configured_dev_root_is_reserved_and_its_folders_are_searched() {
     fake.inside.insert("/srv/node/dev/nvidia-caps".into(), vec![(510, 1)]);
     let by = By { dev_root: "/srv/node/dev".into(), ..By::default() };
     for (source, expected) in [
-        ("/srv/node/dev", RESERVED),
+        ("/srv/node/dev", DEV),
         ("/srv/node/dev/nvidia-caps", NODE),
         ("/srv/node/dev/snd", "ok"),
         ("/srv/node/dev/nvidia7", NODE),

@@ -250,7 +250,7 @@ pub(crate) fn untrusted(rule: &'static str, message: impl Into<String>) -> Refus
         Code::ContractUntrusted,
         rule,
         message,
-        "ask for GPUs again; on the node, `quilt-gpu doctor` says what is wrong",
+        "ask for GPUs again; on the node, `quilt-gpu contract verify` says what is wrong",
     )
 }
 

@@ -1,26 +1,33 @@
 //! Control groups: which device filter a process is really under, and whether a group is empty.
 //!
-//! Both versions may be there at once, each with its own tree and its own filter; what is asked here is asked of all.
+//! Both versions may be there at once, each with its own tree. Emptiness is asked of all; a device filter is looked for
+//! where low-level runtimes put it.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::sys::stat::stat;
 
 use crate::error::{NodeError, found};
-use crate::file;
+use crate::in_root::InRoot;
+use crate::landmarks::is_within;
 use crate::mountinfo::{self, Mount};
-use crate::sys;
+use crate::{devices, file, sys};
 
 /// Most groups that are looked through before the answer is "not known".
 const MOST: usize = 4096;
 
-/// The device filters that a process is under; where both versions have one, both must allow.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct DeviceFilter {
-    /// Lines of its `devices.list` (version 1); `None` when it is in no such hierarchy that we see.
-    pub v1_list: Option<Vec<String>>,
-    /// How many device programs decide for it, its ancestors' included (version 2); `None` when it is in no such
-    /// hierarchy that we see. With 0 everything is open.
-    pub v2_programs: Option<u32>,
+/// The device filter that a process is under, in the hierarchy that low-level runtimes use on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceFilter {
+    /// Version 1: the lines of its `devices.list`.
+    List(Vec<String>),
+    /// Version 2: how many device programs decide for it and not for us, who may be confined ourselves. What they let
+    /// pass cannot be read.
+    Programs(u32),
+    /// It is in no such hierarchy that we see.
+    None,
 }
 
 impl DeviceFilter {
@@ -30,22 +37,91 @@ impl DeviceFilter {
     /// The process is gone, or a filter is there that cannot be read.
     pub fn of(pid: u32) -> Result<Self, NodeError> {
         let table = mountinfo::own()?;
-        let mounts = table.mounts();
+        let mounts = table.control_groups();
+        let unified = is_unified(&mounts);
         let groups = file::read(&format!("/proc/{pid}/cgroup"))?;
-        let mut filter = Self::default();
-        for group in parse(&groups) {
-            let Some(folder) = mounts.iter().find_map(|mount| group.folder(mount)) else {
-                continue;
-            };
-            if group.controllers.is_empty() {
-                filter.v2_programs = Some(programs(&folder)?);
-            } else if group.has("devices") {
-                let list = file::read(&format!("{folder}/devices.list"))?;
-                filter.v1_list = Some(String::from_utf8_lossy(&list).lines().map(str::to_owned).collect());
-            }
+        let Some(group) = parse(&groups).find(|group| if unified { group.is_v2() } else { group.has("devices") }) else {
+            return Ok(Self::None);
+        };
+        let folder_of = |group: &Group<'_>| mounts.iter().find_map(|mount| group.folder(mount));
+        let Some(folder) = folder_of(&group) else {
+            return Ok(Self::None);
+        };
+        if !unified {
+            let list = file::read(&format!("{folder}/devices.list"))?;
+            return Ok(Self::List(String::from_utf8_lossy(&list).lines().map(str::to_owned).collect()));
         }
-        Ok(filter)
+        let own = file::read("/proc/self/cgroup")?;
+        let own = parse(&own).find(Group::is_v2).map_or("/", |group| group.path);
+        let above = folder_of(&Group { controllers: "", path: common(group.path, own) });
+        let shared = above.map_or(Ok(0), |above| programs(&above))?;
+        Ok(Self::Programs(programs(&folder)?.saturating_sub(shared)))
     }
+}
+
+/// Whether runtimes put device filters into version 2: they go by what is mounted at `/sys/fs/cgroup`.
+fn is_unified(mounts: &[Mount<'_>]) -> bool {
+    let usual = mounts.iter().any(|mount| mount.point == "/sys/fs/cgroup" && mount.fs == "cgroup2");
+    usual || !mounts.iter().any(is_v1_devices)
+}
+
+fn is_v1_devices(mount: &Mount<'_>) -> bool {
+    mount.fs == "cgroup" && mount.super_options.split(',').any(|option| option == "devices")
+}
+
+fn holds_filters(mount: &Mount<'_>, unified: bool) -> bool {
+    is_v1_devices(mount) || (unified && mount.fs == "cgroup2")
+}
+
+/// Where the hierarchies that hold device filters are mounted, rising; what another mount covers is left out.
+pub(crate) fn filters_mounted() -> Result<Vec<String>, NodeError> {
+    let table = mountinfo::own()?;
+    let mounts = table.control_groups();
+    let unified = is_unified(&mounts);
+    let is_seen = |mount: &&Mount<'_>| {
+        stat(mount.point.as_ref()).is_ok_and(|stat| devices::numbers(stat.st_dev) == mount.dev)
+    };
+    let holding = mounts.iter().filter(|mount| holds_filters(mount, unified)).filter(is_seen);
+    let mut points: Vec<String> = holding.map(|mount| mount.point.to_string()).collect();
+    points.sort_unstable();
+    points.dedup();
+    Ok(points)
+}
+
+/// A place where a process can write in a hierarchy that holds device filters, outside its own group: the way out of its
+/// filter. `base` is where its root file system is seen from it.
+///
+/// # Errors
+/// The process is gone, or its mounts may not be read.
+pub fn way_out(pid: u32, base: &Path) -> Result<Option<String>, NodeError> {
+    let table = mountinfo::of(pid)?;
+    let mounts = table.control_groups();
+    let own = mountinfo::own()?;
+    let unified = is_unified(&own.control_groups());
+    let groups = file::read(&format!("/proc/{pid}/cgroup"))?;
+    let groups: Vec<Group<'_>> = parse(&groups).collect();
+    let root = InRoot::open(Path::new(&format!("/proc/{pid}/root")))?;
+    let is_own = |mount: &Mount<'_>| {
+        let group = groups.iter().find(|group| group.is_in(mount));
+        group.is_some_and(|group| group.path != "/" && is_within(&mount.root, group.path))
+    };
+    let base = base.to_string_lossy();
+    let open = mounts.iter().find(|mount| {
+        let writable = holds_filters(mount, unified) && !mount.options.split(',').any(|option| option == "ro");
+        // What another mount covers cannot be reached.
+        writable && is_within(&mount.point, &base) && !is_own(mount) && root.is_writable(&mount.point, mount.dev)
+    });
+    Ok(open.map(|mount| mount.point.to_string()))
+}
+
+/// The lowest group that is above both, or one of them.
+fn common<'p>(path: &'p str, other: &str) -> &'p str {
+    let (path, other) = (path.trim_end_matches('/'), other.trim_end_matches('/'));
+    let mut common = path;
+    while !is_within(other, common) {
+        common = common.rsplit_once('/').map_or("", |(above, _)| above);
+    }
+    if common.is_empty() { "/" } else { common }
 }
 
 fn programs(folder: &str) -> Result<u32, NodeError> {
@@ -70,21 +146,29 @@ fn parse(bytes: &[u8]) -> impl Iterator<Item = Group<'_>> {
 }
 
 impl Group<'_> {
+    fn is_v2(&self) -> bool {
+        self.controllers.is_empty()
+    }
+
     fn has(&self, controller: &str) -> bool {
         self.controllers.split(',').any(|one| one == controller)
     }
 
     /// The group's folder under this mount, when it is a mount of its hierarchy that shows it.
     fn folder(&self, mount: &Mount<'_>) -> Option<String> {
-        let same = match mount.fs {
-            "cgroup2" => self.controllers.is_empty(),
+        if self.is_in(mount) { below(mount, self.path) } else { None }
+    }
+
+    /// Whether the mount is one of its hierarchy.
+    fn is_in(&self, mount: &Mount<'_>) -> bool {
+        match mount.fs {
+            "cgroup2" => self.is_v2(),
             "cgroup" => {
                 self.controllers.split(',').all(|one| mount.super_options.split(',').any(|option| option == one))
-                    && !self.controllers.is_empty()
+                    && !self.is_v2()
             }
             _ => false,
-        };
-        if same { below(mount, self.path) } else { None }
+        }
     }
 }
 
@@ -110,7 +194,7 @@ pub fn is_empty(cgroups_path: &str) -> Result<bool, String> {
     let own: Vec<Group<'_>> = parse(&own).collect();
     let wanted = readings(cgroups_path)?;
     let mut hierarchies = 0;
-    for mount in table.mounts().iter().filter(|mount| matches!(mount.fs, "cgroup" | "cgroup2")) {
+    for mount in &table.control_groups() {
         hierarchies += 1;
         let ours = own.iter().find_map(|group| group.folder(mount)).filter(|_| !cgroups_path.starts_with('/'));
         let below_ours = ours.map(|folder| format!("{folder}/{cgroups_path}"));
@@ -236,6 +320,44 @@ mod tests {
         assert_eq!(folders, expected.map(|folder| Some(folder.to_owned())));
         let elsewhere = Group { controllers: "", path: "/zz" };
         assert_eq!(folder(&elsewhere), None, "the mount shows another part");
+    }
+
+    #[test]
+    fn the_hierarchy_that_runtimes_use() {
+        const V1: &str = "1 0 0:33 / /sys/fs/cgroup/devices rw - cgroup cgroup rw,devices\n\
+            2 0 0:34 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+        const HYBRID: &str = "3 0 0:35 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        const UNIFIED: &str = "4 0 0:35 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        const COPY: &str = "5 0 0:33 /x /srv/x rw - cgroup cgroup rw,devices\n";
+        for (table, unified, holding) in [
+            (V1.to_owned(), false, vec!["/sys/fs/cgroup/devices"]),
+            (format!("{V1}{HYBRID}"), false, vec!["/sys/fs/cgroup/devices"]),
+            (format!("{V1}{COPY}"), false, vec!["/sys/fs/cgroup/devices", "/srv/x"]),
+            (UNIFIED.to_owned(), true, vec!["/sys/fs/cgroup"]),
+            (HYBRID.to_owned(), true, vec!["/sys/fs/cgroup/unified"]),
+            (format!("{UNIFIED}{COPY}"), true, vec!["/sys/fs/cgroup", "/srv/x"]),
+            (String::new(), true, vec![]),
+        ] {
+            let mounts = mounts(table.as_bytes());
+            assert_eq!(is_unified(&mounts), unified, "{table}");
+            let found = mounts.iter().filter(|mount| holds_filters(mount, unified)).map(|mount| mount.point.as_ref());
+            assert_eq!(found.collect::<Vec<_>>(), holding, "{table}");
+        }
+    }
+
+    #[test]
+    fn what_two_groups_have_above_them() {
+        for (path, other, above) in [
+            ("/docker/a", "/docker/b", "/docker"),
+            ("/docker/a", "/system.slice/docker.service", "/"),
+            ("/a/b", "/a", "/a"),
+            ("/a", "/a/b", "/a"),
+            ("/a/b", "/a/b", "/a/b"),
+            ("/ab", "/a", "/"),
+            ("/", "/a", "/"),
+        ] {
+            assert_eq!(common(path, other), above, "{path} {other}");
+        }
     }
 
     #[test]

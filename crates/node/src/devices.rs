@@ -31,6 +31,17 @@ pub(crate) fn is_gpu_name(name: &str) -> bool {
     name.starts_with("nvidia") || matches!(name, "vfio" | "gdrdrv")
 }
 
+/// Minors of DRM below `end` that `sys/dev/char` names; all of them where it cannot be read.
+pub(crate) fn drm_minors(folder: &str, end: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return (0..end).collect();
+    };
+    let minor = |name: &str| name.strip_prefix("226:")?.parse().ok().filter(|minor| *minor < end);
+    let mut minors: Vec<u32> = entries.flatten().filter_map(|entry| minor(entry.file_name().to_str()?)).collect();
+    minors.sort_unstable();
+    minors
+}
+
 /// Major and minor of a device number.
 pub(crate) fn numbers(rdev: u64) -> (u32, u32) {
     let narrow = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
@@ -100,6 +111,16 @@ mod tests {
 
     const DEVICES: &[u8] = b"Character devices:\n  1 mem\n  4 /dev/vc/0\n  4 tty\n195 nvidia-frontend\n195 nvidia\n\
         511 nvidia-uvm\n203 cpu/cpuid\n\nBlock devices:\n  7 loop\n195 nvidia-lookalike\n";
+
+    #[test]
+    fn drm_minors_that_sysfs_names() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["226:128", "226:0", "226:300", "226:", "22:6", "10:226"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert_eq!(drm_minors(folder.path().to_str().unwrap(), 256), [0, 128]);
+        assert_eq!(drm_minors("/nowhere", 3), [0, 1, 2], "not to be told, so any");
+    }
 
     #[test]
     fn character_majors_only() {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use contract::inventory::FileId;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
-use nix::sys::stat::{Mode, SFlag};
+use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use crate::error::NodeError;
 use crate::{devices, file};
@@ -62,6 +63,13 @@ impl InRoot {
     /// Nothing is there, or it may not be looked at.
     pub fn file_id(&self, path: &Path) -> Result<FileId, NodeError> {
         file::id_of(self.look(path)?).map(|(_, id)| id).map_err(|e| self.failed("look at", path, e))
+    }
+
+    /// Whether this file system is what is seen at a path, and not read-only there.
+    pub(crate) fn is_writable(&self, path: &str, file_system: (u32, u32)) -> bool {
+        let Ok(handle) = self.look(Path::new(path)) else { return false };
+        let same = fstat(&handle).is_ok_and(|stat| devices::numbers(stat.st_dev) == file_system);
+        same && fstatvfs(&handle).is_ok_and(|seen| !seen.flags().contains(FsFlags::ST_RDONLY))
     }
 
     /// The bytes of a regular file of at most `max` bytes.

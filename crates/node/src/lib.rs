@@ -25,6 +25,6 @@ pub use error::NodeError;
 pub use file::file_id;
 pub use in_root::InRoot;
 pub use node::Node;
-pub use sys::random_hex128;
+pub use sys::{has_mount_attributes, random_hex128};
 pub use trust::{TrustError, Trusted, read_trusted};
 pub use write::{Mode, write_atomic};

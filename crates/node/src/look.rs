@@ -29,6 +29,8 @@ pub(crate) struct Stat {
     pub(crate) mode: u32,
     /// Device numbers of a node.
     pub(crate) rdev: (u32, u32),
+    /// Length in bytes.
+    pub(crate) size: u64,
 }
 
 /// What was found.
@@ -72,8 +74,8 @@ pub(crate) fn in_child(path: &str) -> Result<Result<Seen, Blind>, String> {
 /// What was found, as a line of numbers and then the path or the reason.
 fn encode(found: &Result<Seen, Blind>) -> String {
     match found {
-        Ok(Seen { stat: Stat { id: ((a, b), ino), mode, rdev: (major, minor) }, real, by_magic }) => {
-            format!("{a} {b} {ino} {mode} {major} {minor} {}\n{real}", u32::from(*by_magic))
+        Ok(Seen { stat: Stat { id: ((a, b), ino), mode, rdev: (major, minor), size }, real, by_magic }) => {
+            format!("{a} {b} {ino} {size} {mode} {major} {minor} {}\n{real}", u32::from(*by_magic))
         }
         Err(Blind::Missing) => "missing\n".to_owned(),
         Err(Blind::Because(why)) => format!("blind\n{why}"),
@@ -91,10 +93,10 @@ fn decode(text: &str) -> Option<Result<Seen, Blind>> {
     let mut next = || numbers.next()?.ok();
     let mut small = || u32::try_from(next()?).ok();
     let dev = (small()?, small()?);
-    let ino = next()?;
+    let (ino, size) = (next()?, next()?);
     let mut small = || u32::try_from(next()?).ok();
     let (mode, rdev, by_magic) = (small()?, (small()?, small()?), small()? == 1);
-    Some(Ok(Seen { stat: Stat { id: (dev, ino), mode, rdev }, real: rest.to_owned(), by_magic }))
+    Some(Ok(Seen { stat: Stat { id: (dev, ino), mode, rdev, size }, real: rest.to_owned(), by_magic }))
 }
 
 enum Outcome {

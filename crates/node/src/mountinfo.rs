@@ -36,6 +36,13 @@ impl Table {
     pub fn mounts(&self) -> Vec<Mount<'_>> {
         parse(&self.0)
     }
+
+    /// The mounts of control groups, of both versions, without a closer look at the others.
+    #[must_use]
+    pub fn control_groups(&self) -> Vec<Mount<'_>> {
+        let lines = self.0.split(|&b| b == b'\n');
+        lines.filter(|line| line.windows(9).any(|part| part == b" - cgroup")).flat_map(parse).collect()
+    }
 }
 
 /// The mounts that a process sees.
@@ -130,6 +137,8 @@ mod tests {
     fn our_own() {
         let table = own().unwrap();
         assert!(table.mounts().iter().any(|mount| mount.point == "/"));
+        let groups = table.mounts().into_iter().filter(|mount| matches!(mount.fs, "cgroup" | "cgroup2"));
+        assert_eq!(groups.collect::<Vec<_>>(), table.control_groups());
         assert_eq!(of(std::process::id()).unwrap().mounts().len(), table.mounts().len());
         assert!(of(0).is_err());
     }

@@ -7,9 +7,9 @@ use contract::config::Host;
 use guard::{Majors, Object, System};
 use nix::sys::stat::{SFlag, stat};
 
-use crate::landmarks::Landmarks;
+use crate::landmarks::{Landmarks, is_within};
 use crate::look::{self, Blind, MAGIC, Seen};
-use crate::{devices, file, mountinfo, pci};
+use crate::{cgroup, devices, file, mountinfo, pci};
 
 /// Inode of the first user namespace in nsfs (`PROC_USER_INIT_INO`, `linux/proc_ns.h`).
 const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
@@ -22,6 +22,7 @@ const DRM: u32 = 226;
 pub struct Node {
     host: Host,
     landmarks: OnceLock<Landmarks>,
+    hierarchies: OnceLock<Result<Vec<String>, String>>,
     /// A path gave no answer in time: no other slow path is waited for.
     stuck: AtomicBool,
 }
@@ -30,7 +31,7 @@ impl Node {
     /// Looks at nothing yet.
     #[must_use]
     pub fn new(host: &Host) -> Self {
-        Self { host: host.clone(), landmarks: OnceLock::new(), stuck: AtomicBool::new(false) }
+        Self { host: host.clone(), landmarks: OnceLock::new(), hierarchies: OnceLock::new(), stuck: AtomicBool::new(false) }
     }
 
     fn landmarks(&self) -> &Landmarks {
@@ -61,7 +62,8 @@ impl Node {
         if file::is(seen.stat.mode, SFlag::S_IFDIR) {
             return Object::Dir(self.landmarks().folder(seen.stat.id, seen.real));
         }
-        Object::Other { real: seen.real }
+        let regular = file::is(seen.stat.mode, SFlag::S_IFREG);
+        Object::Other { real: seen.real, kernels: regular && seen.stat.size == 0 && seen.stat.id.0.0 == 0 }
     }
 }
 
@@ -83,6 +85,10 @@ impl System for Node {
         pci::hexadecimal(&self.host.path(&format!("sys/dev/char/{DRM}:{minor}/device")), "vendor").ok().flatten()
     }
 
+    fn drm_minors(&self, end: u32) -> Vec<u32> {
+        devices::drm_minors(&self.host.path("sys/dev/char"), end)
+    }
+
     fn nodes_inside(&self, real: &str) -> Result<Vec<(u32, u32)>, String> {
         devices::inside(real)
     }
@@ -90,6 +96,16 @@ impl System for Node {
     fn tree_has_dev(&self, real: &str) -> Result<bool, String> {
         let table = mountinfo::own().map_err(|e| e.to_string())?;
         Ok(self.landmarks().are_in(&table.mounts(), real))
+    }
+
+    fn filters_shown(&self, real: &str) -> Result<Vec<String>, String> {
+        let points = self.hierarchies.get_or_init(|| cgroup::filters_mounted().map_err(|e| e.to_string()));
+        let shown = |point: &String| match point.strip_prefix(real.trim_end_matches('/')) {
+            _ if is_within(real, point) => Some(String::new()),
+            Some(rest) => rest.strip_prefix('/').map(str::to_owned),
+            None => None,
+        };
+        points.as_ref().map(|points| points.iter().filter_map(shown).collect()).map_err(String::clone)
     }
 
     fn initial_user_namespace(&self) -> bool {

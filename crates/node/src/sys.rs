@@ -31,6 +31,15 @@ pub fn random_hex128() -> Result<String, NodeError> {
     }
 }
 
+/// Whether the kernel can change a whole tree of mounts at once: `mount_setattr(2)`, Linux 5.12.
+#[must_use]
+pub fn has_mount_attributes() -> bool {
+    let nothing = std::ptr::null::<libc::c_void>();
+    // SAFETY: no attributes are given, which the kernel refuses before it looks at anything.
+    let done = unsafe { libc::syscall(libc::SYS_mount_setattr, -1, c"".as_ptr(), 0, nothing, 0_usize) };
+    Errno::result(done) != Err(Errno::ENOSYS)
+}
+
 /// Attributes from the caches, however old: no file system's server is asked. `fstatat` with the same flags asks on newer
 /// kernels (seen on 6.18).
 pub(crate) fn stat_cached(handle: &OwnedFd) -> nix::Result<Stat> {
@@ -46,6 +55,7 @@ pub(crate) fn stat_cached(handle: &OwnedFd) -> nix::Result<Stat> {
         id: ((found.stx_dev_major, found.stx_dev_minor), found.stx_ino),
         mode: found.stx_mode.into(),
         rdev: (found.stx_rdev_major, found.stx_rdev_minor),
+        size: found.stx_size,
     })
 }
 

@@ -88,14 +88,14 @@ fn the_filter_of_a_process_is_read_from_the_kernel() {
         return;
     };
     group.enter(folder);
-    assert_eq!(DeviceFilter::of(group.child.id()).unwrap().v1_list, Some(vec!["a *:* rwm".to_owned()]));
+    assert_eq!(DeviceFilter::of(group.child.id()).unwrap(), DeviceFilter::List(vec!["a *:* rwm".to_owned()]));
     fs::write(folder.join("devices.deny"), "a").unwrap();
-    assert_eq!(DeviceFilter::of(group.child.id()).unwrap().v1_list, Some(vec![]));
+    assert_eq!(DeviceFilter::of(group.child.id()).unwrap(), DeviceFilter::List(vec![]));
     for rule in ["c 195:7 rw", "c 1:3 rwm"] {
         fs::write(folder.join("devices.allow"), rule).unwrap();
     }
-    let list = DeviceFilter::of(group.child.id()).unwrap().v1_list.unwrap();
-    assert_eq!(list, ["c 195:7 rw", "c 1:3 rwm"]);
+    let lines = ["c 195:7 rw", "c 1:3 rwm"].map(str::to_owned).to_vec();
+    assert_eq!(DeviceFilter::of(group.child.id()).unwrap(), DeviceFilter::List(lines));
 }
 
 #[test]

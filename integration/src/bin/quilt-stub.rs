@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `QUILT_STUB_REPORT` | a line of JSON is added to this file: words, environment, descriptors, signals |
 //! | `QUILT_STUB_STATUS` | exit with this status |
+//! | `QUILT_STUB_SECONDS` | wait so long before doing the work |
 //! | `QUILT_STUB_KILL` | die by SIGKILL, `before` or `after` doing the work |
 #![no_main]
 #![allow(unsafe_code)]
@@ -17,6 +18,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -38,12 +40,18 @@ fn played() -> io::Result<c_int> {
     if let Some(path) = std::env::var_os("QUILT_STUB_REPORT") {
         report(Path::new(&path))?;
     }
+    if let Some(seconds) = number("QUILT_STUB_SECONDS") {
+        std::thread::sleep(Duration::from_secs(seconds));
+    }
     die_if("before");
     let call = Call::read(std::env::args().collect());
     let status = call.carry_out()?;
     die_if("after");
-    let told = std::env::var("QUILT_STUB_STATUS").ok();
-    Ok(told.and_then(|text| text.parse().ok()).unwrap_or(status))
+    Ok(number("QUILT_STUB_STATUS").and_then(|n| n.try_into().ok()).unwrap_or(status))
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
 }
 
 fn die_if(moment: &str) {
@@ -91,8 +99,9 @@ impl Call {
     }
 
     fn create(&self) -> io::Result<c_int> {
+        // The root alone: a stub that outlives its test must not bring the test's folder back.
         if let Some(root) = self.folder.parent() {
-            fs::create_dir_all(root)?;
+            let _ = fs::create_dir(root);
         }
         fs::create_dir(&self.folder)?;
         if let Some(file) = value(&self.words, "--pid-file") {

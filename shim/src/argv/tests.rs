@@ -81,6 +81,7 @@ fn doubt_before_a_making_verb_is_refused_and_elsewhere_passes() {
         ("create ID --bundle B", "refused argv/3 --bundle"),
         ("create ID extra", "refused argv/3 extra"),
         ("run --bundle", "refused argv/2 --bundle"),
+        ("create --bundle= ID", "refused argv/2 --bundle"),
         ("create -- ID", "refused argv/2 --"),
         ("delete --what ID", "delete ID bundle=. root=None clear=false"),
     ] {

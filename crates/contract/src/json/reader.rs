@@ -20,7 +20,7 @@ pub(super) fn read(bytes: &[u8], keys: Keys) -> Result<Node<'_>, JsonError> {
     if bytes.len() > MAX_BYTES {
         return Err(fail(
             "json-size",
-            &format!("document is {} bytes, at most {MAX_BYTES} are read", bytes.len()),
+            &format!("document is larger than {MAX_BYTES} bytes"),
             MAX_BYTES,
         ));
     }
@@ -34,6 +34,9 @@ pub(super) fn read(bytes: &[u8], keys: Keys) -> Result<Node<'_>, JsonError> {
     }
     Ok(node)
 }
+
+/// Up to so many members, each key is compared with all before it: structures are short, and sorting costs.
+const FEW: usize = 32;
 
 /// A step from a value to the value inside it, for the pointer of an error.
 #[derive(Clone)]
@@ -159,13 +162,30 @@ impl<'a> Reader<'a> {
             }
             self.space();
         }
+        self.check_many(&members)?;
         Ok(Value::Object(members))
     }
 
+    fn twice(&self, key: &str) -> JsonError {
+        self.fail("json-duplicate-key", &format!("key {key:?} appears twice"))
+    }
+
+    /// Long maps are looked through once, sorted.
+    fn check_many(&self, members: &[Member<'_>]) -> Result<(), JsonError> {
+        if members.len() <= FEW {
+            return Ok(());
+        }
+        let mut keys: Vec<&str> = members.iter().map(|m| m.key.as_ref()).collect();
+        keys.sort_unstable();
+        match keys.windows(2).find(|pair| pair.first() == pair.last()) {
+            Some(pair) => Err(self.twice(pair.first().copied().unwrap_or_default())),
+            None => Ok(()),
+        }
+    }
+
     fn check_key(&self, keys: Keys, key: &str, before: &[Member<'_>]) -> Result<(), JsonError> {
-        // Maps of data may be long, structures are short: a hash would cost more than it saves for both sizes seen.
-        if before.iter().any(|m| m.key == key) {
-            return Err(self.fail("json-duplicate-key", &format!("key {key:?} appears twice")));
+        if before.len() < FEW && before.iter().any(|m| m.key == key) {
+            return Err(self.twice(key));
         }
         if keys == Keys::Structure
             && let Some(real) = names::look_alike(key)

@@ -22,6 +22,8 @@ pub struct Fake {
     pub vendors: HashMap<u32, u32>,
     pub inside: HashMap<String, Vec<(u32, u32)>>,
     pub trees_with_dev: HashSet<String>,
+    /// Where the control groups with device filters are mounted.
+    pub groups: Vec<String>,
     pub first_namespace: bool,
     pub asked: RefCell<Vec<String>>,
 }
@@ -51,6 +53,7 @@ impl Default for Fake {
             vendors: HashMap::from([(0, NVIDIA), (128, NVIDIA), (1, 0x1002), (129, 0x1002), (2, 0x8086)]),
             inside: HashMap::new(),
             trees_with_dev: HashSet::from(["/mnt/root".to_owned(), "/run".to_owned()]),
+            groups: Vec::new(),
             first_namespace: true,
             asked: RefCell::default(),
         };
@@ -131,7 +134,7 @@ impl Fake {
     }
 
     pub fn file(&mut self, path: &str, real: &str) {
-        self.objects.insert(path.to_owned(), Object::Other { real: real.to_owned() });
+        self.objects.insert(path.to_owned(), Object::Other { real: real.to_owned(), kernels: false });
     }
 
     pub fn unjudgeable(&mut self, path: &str) {
@@ -182,6 +185,14 @@ impl System for Fake {
     fn tree_has_dev(&self, real: &str) -> Result<bool, String> {
         self.ask("tree");
         Ok(self.trees_with_dev.contains(real))
+    }
+
+    fn filters_shown(&self, real: &str) -> Result<Vec<String>, String> {
+        self.ask("groups");
+        let below = |point: &String| Some(point.strip_prefix(real.trim_end_matches('/'))?.strip_prefix('/')?.to_owned());
+        let inside = |point: &String| real == point || real.starts_with(&format!("{point}/"));
+        let rest = |point: &String| if inside(point) { Some(String::new()) } else { below(point) };
+        Ok(self.groups.iter().filter_map(rest).collect())
     }
 
     fn initial_user_namespace(&self) -> bool {

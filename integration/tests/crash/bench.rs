@@ -1,41 +1,37 @@
-//! A crash at any instant: one process of ours is killed at each system call that changes something, and afterwards every
-//! file is old or new, no lease is left that nobody holds, and every GPU can be granted again, once.
-#![allow(clippy::unwrap_used)]
+//! The bench of the crash tests: one container whose processes are killed, and a fleet that afterwards takes every GPU. It
+//! says what must hold after a kill; where to kill is the tests' to say.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use integration::{Bundle, Error, Fleet, QuiltOptions, Ran, Result, Rootfs, Runc, Site, Spec, root_for, run, say};
+use integration::{Bundle, Error, Fleet, QuiltOptions, Ran, Result, Rootfs, Runc, Site, Spec, run, say};
 use serde_json::Value;
 
-const STUB: &str = env!("CARGO_BIN_EXE_quilt-stub");
-const RUNC: &str = "/usr/sbin/runc";
-const LIMIT: Duration = Duration::from_secs(30);
-const VICTIM: &str = "victim";
+use crate::{LIMIT, VICTIM};
 
 /// What changes files, makes or waits for processes, or ends. Between two of these nothing changes that could be seen.
 const CALLS: &str = "write,pwrite64,writev,rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir,\
     truncate,ftruncate,chmod,fchmod,chown,fchown,fsetxattr,flock,clone,clone3,fork,vfork,execve,wait4,exit_group";
 
 /// A node, a container whose processes are killed, and a fleet that afterwards takes every GPU.
-struct Bench {
+pub(crate) struct Bench {
     // Dropped in this order: what runs before what it stands on.
     fleet: Fleet,
-    runtime: Runc,
-    victim: Bundle,
+    pub(crate) runtime: Runc,
+    pub(crate) victim: Bundle,
     original: Vec<u8>,
     asks: bool,
     gpus: usize,
-    site: Site,
+    pub(crate) site: Site,
 }
 
 /// What happens between the kill and the look at the GPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Then {
+pub(crate) enum Then {
     /// The engine cleans up, as it does after a create that failed.
     Delete,
     /// Nothing: the ledger itself must find out.
@@ -43,7 +39,7 @@ enum Then {
 }
 
 impl Bench {
-    fn new(gpus: usize, options: &QuiltOptions, spec: &Spec) -> Result<Self> {
+    pub(crate) fn new(gpus: usize, options: &QuiltOptions, spec: &Spec) -> Result<Self> {
         let site = Site::with(|host| host.gpus(gpus as u64), options)?;
         site.quilt.cli(&["inventory", "refresh"])?.checked()?;
         let rootfs = Rootfs::busybox(site.join("rootfs"))?;
@@ -63,7 +59,7 @@ impl Bench {
     }
 
     /// A call about the victim, as an engine makes it.
-    fn command(&self, verb: &str) -> Command {
+    pub(crate) fn command(&self, verb: &str) -> Command {
         let mut command = self.runtime.command(VICTIM);
         command.arg(verb);
         if verb == "delete" {
@@ -78,12 +74,12 @@ impl Bench {
         command
     }
 
-    fn call(&self, verb: &str) -> Result<Ran> {
+    pub(crate) fn call(&self, verb: &str) -> Result<Ran> {
         run(&mut self.command(verb), None, LIMIT)
     }
 
     /// The same call below strace.
-    fn traced(&self, verb: &str, options: &[&str]) -> Result<Ran> {
+    pub(crate) fn traced(&self, verb: &str, options: &[&str]) -> Result<Ran> {
         let plain = self.command(verb);
         let mut command = Command::new("strace");
         command.args(["-qq", "-o"]).arg(self.trace()).args(options);
@@ -96,12 +92,12 @@ impl Bench {
         self.site.join("trace")
     }
 
-    fn exists(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         self.runtime.root().join(VICTIM).exists()
     }
 
     /// Back to a node on which nothing was ever started, but for the audit log.
-    fn reset(&self) {
+    pub(crate) fn reset(&self) {
         for entry in fs::read_dir(self.site.quilt.state()).unwrap().flatten() {
             match entry.file_type().unwrap().is_dir() {
                 true => fs::remove_dir_all(entry.path()).unwrap(),
@@ -116,7 +112,7 @@ impl Bench {
     }
 
     /// How often a call makes each of [`CALLS`], and what it leaves in `config.json`.
-    fn count(&self, verb: &str) -> Result<(BTreeMap<String, usize>, Vec<u8>)> {
+    pub(crate) fn count(&self, verb: &str) -> Result<(BTreeMap<String, usize>, Vec<u8>)> {
         self.traced(verb, &["-e", &format!("trace={CALLS}")])?.checked()?;
         let mut counts = BTreeMap::new();
         for line in fs::read_to_string(self.trace()).unwrap().lines() {
@@ -128,7 +124,7 @@ impl Bench {
     }
 
     /// Kills a call at its n-th `name` and checks everything that must hold then.
-    fn killed_at(&self, verb: &str, name: &str, n: usize, edited: &[u8], then: Then) -> Result<()> {
+    pub(crate) fn killed_at(&self, verb: &str, name: &str, n: usize, edited: &[u8], then: Then) -> Result<()> {
         let what = format!("{verb}, killed at {name} {n}, then {then:?}");
         let inject = format!("inject={name}:signal=SIGKILL:when={n}");
         let ran = self.traced(verb, &["-e", &format!("trace={name}"), "-e", &inject])?;
@@ -141,7 +137,7 @@ impl Bench {
     }
 
     /// Every file is old or new.
-    fn whole(&self, edited: &[&[u8]], what: &str) -> Result<()> {
+    pub(crate) fn whole(&self, edited: &[&[u8]], what: &str) -> Result<()> {
         let config = fs::read(self.victim.config()).unwrap();
         let known = config == self.original || edited.contains(&config.as_slice());
         assert!(known, "{what}: config.json is {}", String::from_utf8_lossy(&config));
@@ -184,7 +180,7 @@ impl Bench {
     }
 
     /// All GPUs can be granted, each once; the victim keeps one only while it exists.
-    fn free_again(&self, what: &str, then: Then) -> Result<()> {
+    pub(crate) fn free_again(&self, what: &str, then: Then) -> Result<()> {
         if then == Then::Delete {
             self.call("delete")?.checked()?;
             assert!(!self.exists(), "{what}");
@@ -211,7 +207,7 @@ impl Bench {
     }
 
     /// `config.json` is the tenant's again.
-    fn restored(&self, what: &str) {
+    pub(crate) fn restored(&self, what: &str) {
         assert!(fs::read(self.victim.config()).unwrap() == self.original, "{what}: config.json is still ours");
     }
 }
@@ -225,7 +221,7 @@ impl Drop for Bench {
 }
 
 /// A child that dies with its parent is told while the parent ends: it has a moment to go.
-fn let_children_go() {
+pub(crate) fn let_children_go() {
     std::thread::sleep(Duration::from_millis(10));
 }
 
@@ -248,176 +244,4 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
         }
     }
     found
-}
-
-fn stubbed() -> QuiltOptions {
-    QuiltOptions { verify: false, low_level: vec![STUB.into()], ..QuiltOptions::default() }
-}
-
-fn wants_one() -> Spec {
-    Spec::new().env("QUILT_GPU_COUNT", "1").args(["sleep", "60"])
-}
-
-/// Kills `verb` at each of its calls. `before`: what has happened already.
-fn at_every_call(bench: &Bench, verb: &str, before: &dyn Fn() -> Result<()>, restores: bool) -> Result<usize> {
-    bench.reset();
-    before()?;
-    let with_gpu = fs::read(bench.victim.config()).unwrap();
-    let (counts, after) = bench.count(verb)?;
-    let edited = if verb == "delete" { with_gpu } else { after };
-    bench.free_again(verb, Then::Delete)?;
-    let mut points = 0;
-    for (name, count) in &counts {
-        // strace's own execve starts the program; it is in the trace and does not count for the injection.
-        for n in 1..=count - usize::from(name == "execve") {
-            for then in [Then::Delete, Then::Nothing] {
-                bench.reset();
-                before()?;
-                bench.killed_at(verb, name, n, &edited, then)?;
-                if restores {
-                    bench.restored(&format!("{verb}, {name} {n}, {then:?}"));
-                }
-                points += 1;
-            }
-        }
-    }
-    assert!(points > 4, "{verb}: only {counts:?}");
-    say(format_args!("{verb}: {points} kills at {counts:?}"));
-    Ok(points)
-}
-
-#[test]
-fn killed_at_every_call_over_the_stub() -> Result<()> {
-    if !root_for("killed_at_every_call_over_the_stub") {
-        return Ok(());
-    }
-    let begin = Instant::now();
-    let bench = Bench::new(8, &stubbed(), &wants_one())?;
-    say("low-level runtime: the stub, no engine");
-    let nothing = || Ok(());
-    let created = || bench.call("create")?.checked().map(|_| ());
-    let mut points = at_every_call(&bench, "create", &nothing, true)?;
-    points += at_every_call(&bench, "run", &nothing, true)?;
-    points += at_every_call(&bench, "delete", &created, true)?;
-
-    // Again with what an earlier create of the same bundle left: killed after it had written everything.
-    let crashed = || {
-        let ran = bench.traced("create", &["-e", "trace=wait4", "-e", "inject=wait4:signal=SIGKILL:when=1"])?;
-        assert_eq!(ran.status.signal(), Some(9), "{ran:?}");
-        let_children_go();
-        let _ = fs::remove_dir(bench.runtime.root().join(VICTIM));
-        Ok(())
-    };
-    points += at_every_call(&bench, "create", &crashed, true)?;
-    say(format_args!("{points} kills: {:.1} s", begin.elapsed().as_secs_f64()));
-    Ok(())
-}
-
-#[test]
-fn killed_at_every_call_without_a_gpu() -> Result<()> {
-    if !root_for("killed_at_every_call_without_a_gpu") {
-        return Ok(());
-    }
-    // An image that brings the variable: the one edit that a container without GPUs gets.
-    let bench = Bench::new(2, &stubbed(), &Spec::new().env("NVIDIA_VISIBLE_DEVICES", "all"))?;
-    say("low-level runtime: the stub, no engine");
-    at_every_call(&bench, "create", &|| Ok(()), false)?;
-    Ok(())
-}
-
-#[test]
-fn the_low_level_runtime_is_killed() -> Result<()> {
-    if !root_for("the_low_level_runtime_is_killed") {
-        return Ok(());
-    }
-    let bench = Bench::new(8, &stubbed(), &wants_one())?;
-    say("low-level runtime: the stub, no engine");
-    bench.call("create")?.checked()?;
-    let edited = fs::read(bench.victim.config()).unwrap();
-    for moment in ["before", "after"] {
-        for then in [Then::Delete, Then::Nothing] {
-            bench.call("delete")?.checked()?;
-            bench.reset();
-            let what = format!("killed {moment} it made the container, then {then:?}");
-            let ran = run(bench.command("create").env("QUILT_STUB_KILL", moment), None, LIMIT)?;
-            assert_eq!(ran.status.code(), Some(137), "{what}: {ran:?}");
-            assert_eq!(bench.exists(), moment == "after", "{what}");
-            assert_eq!(bench.site.leases_on_disk()?.len(), usize::from(bench.exists()), "{what}");
-            bench.whole(&[&edited], &what)?;
-            bench.free_again(&what, then)?;
-            bench.restored(&what);
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn killed_over_runc() -> Result<()> {
-    if !root_for("killed_over_runc") {
-        return Ok(());
-    }
-    let begin = Instant::now();
-    let bench = Bench::new(2, &QuiltOptions::default(), &wants_one())?;
-    let version = run(Command::new(RUNC).arg("--version"), None, LIMIT)?.checked()?.stdout;
-    say(format_args!("{}, no engine", version.lines().next().unwrap_or_default()));
-    let (counts, edited) = bench.count("create")?;
-    bench.free_again("create", Then::Delete)?;
-    let mut points = 0;
-    for name in ["rename", "clone", "wait4", "unlink", "exit_group"] {
-        let last = counts.get(name).copied().unwrap_or(0);
-        for n in (1..=last).rev().step_by(2) {
-            let then = if points % 2 == 0 { Then::Delete } else { Then::Nothing };
-            bench.reset();
-            // At the end of it the container is there, and its own process goes on.
-            bench.killed_at("create", name, n, &edited, then)?;
-            bench.restored(name);
-            points += 1;
-        }
-    }
-    // At any instant, runc's own work included: ours dies, or runc below ours.
-    for step in 0..8 {
-        for runc_dies in [false, true] {
-            bench.reset();
-            let what = format!("killed after {} ms, runc itself: {runc_dies}", step * 9);
-            killed_after(&bench, Duration::from_millis(step * 9), runc_dies)?;
-            bench.whole(&[&edited], &what)?;
-            bench.free_again(&what, Then::Delete)?;
-            bench.restored(&what);
-            points += 1;
-        }
-    }
-    say(format_args!("{points} kills over runc: {:.1} s", begin.elapsed().as_secs_f64()));
-    Ok(())
-}
-
-/// Starts a create and kills it, or its child, some time after the child was started.
-fn killed_after(bench: &Bench, time: Duration, child: bool) -> Result<()> {
-    let mut command = bench.command("create");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut create = command.spawn().unwrap();
-    let runc = first_child(&mut create);
-    std::thread::sleep(time);
-    match runc {
-        Some(pid) if child => {
-            let pid = nix::unistd::Pid::from_raw(pid);
-            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
-        }
-        _ => create.kill().unwrap(),
-    }
-    create.wait().unwrap();
-    let_children_go();
-    Ok(())
-}
-
-/// The pid of its first child; none when it ends without one.
-fn first_child(parent: &mut Child) -> Option<i32> {
-    let path = format!("/proc/{0}/task/{0}/children", parent.id());
-    let deadline = Instant::now() + LIMIT;
-    while Instant::now() < deadline && parent.try_wait().unwrap().is_none() {
-        let children = fs::read_to_string(&path).unwrap_or_default();
-        if let Some(pid) = children.split(' ').next().and_then(|pid| pid.parse().ok()) {
-            return Some(pid);
-        }
-    }
-    None
 }

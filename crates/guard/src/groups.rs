@@ -1,0 +1,198 @@
+//! The host's control groups in a mount: who can write in the hierarchy that holds device filters moves itself out of its
+//! own. `ro` on a mount does not reach the mounts inside, so these are shown once more, read-only, right behind it.
+//!
+//! Right behind it, because the path is then resolved as the mount's own was, and because a later mount may show the
+//! whole again: `readonlyPaths` come last and would leave such a copy writable. Nothing else becomes read-only.
+
+use contract::json::Node;
+use contract::{Code, Refusal};
+
+use crate::findings::Findings;
+use crate::paths;
+use crate::setting::Setting;
+use crate::system::Object;
+
+/// Where low-level runtimes look for version 2.
+const USUAL: &str = "/sys/fs/cgroup";
+
+/// A mount to be added: a part of what another one shows, read-only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadOnly {
+    /// Position in the spec's `mounts` that it must stand before; their number: at the end.
+    pub before: usize,
+    /// Absolute path of the host.
+    pub source: String,
+    /// Path of the container, in the words of the mount that it belongs to.
+    pub destination: String,
+}
+
+/// The control groups that were found in mounts.
+#[derive(Debug, Default)]
+pub(crate) struct Groups(Vec<Found>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    /// Position of the mount; nothing for the root file system.
+    mount: Option<usize>,
+    source: String,
+    /// Path below the mount's own place; empty for this place.
+    rest: String,
+}
+
+impl Groups {
+    /// Looks into the source of a bind. With CAP_SYS_ADMIN nothing read-only stays so.
+    pub(crate) fn bind(
+        &mut self,
+        setting: &Setting<'_>,
+        mount: Option<usize>,
+        real: &str,
+        recursive: bool,
+    ) -> Result<(), String> {
+        if setting.sys_admin {
+            return Ok(());
+        }
+        for rest in setting.machine.system.filters_shown(real)? {
+            if rest.is_empty() || recursive {
+                let source = if rest.is_empty() { real.to_owned() } else { joined(real, &rest) };
+                self.0.push(Found { mount, source, rest });
+            }
+        }
+        Ok(())
+    }
+
+    /// A mount of type `cgroup` or `cgroup2`. In a cgroup namespace of the container's it begins at its own group; in
+    /// version 1 runtimes bind that group. Without, version 2 shows all groups.
+    pub(crate) fn whole(&mut self, setting: &Setting<'_>, index: usize, mount: &Node<'_>) -> Result<(), String> {
+        let namespaces = setting.case.spec.path(&["linux", "namespaces"]).map(Node::items).unwrap_or_default();
+        let own = namespaces.iter().any(|one| one.get("type").and_then(Node::as_str) == Some("cgroup"));
+        if own || setting.sys_admin || is_read_only(mount) {
+            return Ok(());
+        }
+        if setting.machine.system.filters_shown(USUAL)?.iter().any(String::is_empty) {
+            self.0.push(Found { mount: Some(index), source: USUAL.to_owned(), rest: String::new() });
+        }
+        Ok(())
+    }
+
+    /// What must be added so that none of them can be written.
+    pub(crate) fn judge(self, setting: &Setting<'_>, mounts: &[Node<'_>], out: &mut Findings) -> Vec<ReadOnly> {
+        let Self(mut found) = self;
+        let of = |found: &Found| found.mount.and_then(|index| mounts.get(index));
+        found.retain(|one| !(one.rest.is_empty() && of(one).is_some_and(is_read_only)));
+        found.sort_by_key(|one| one.mount);
+        found.dedup();
+        let Some(first) = found.first().map(|one| one.mount) else { return Vec::new() };
+        if !setting.machine.filters() || !can_write(setting.case.spec) {
+            return Vec::new();
+        }
+        let mut all = Vec::new();
+        for parts in found.chunk_by(|a, b| a.mount == b.mount) {
+            let (index, mount) = parts.first().map_or((None, None), |part| (part.mount, of(part)));
+            let at = index.map_or("/root/path".to_owned(), |index| format!("/mounts/{index}"));
+            if is_shared(setting, mount) {
+                out.refuse(shared().at(at, ""));
+                continue;
+            }
+            let place = mount.map_or(Some("/"), |mount| mount.get("destination").and_then(Node::as_str)).unwrap_or("/");
+            let before = index.map_or(0, |index| index + 1);
+            let wanted: Vec<_> = parts.iter().map(|part| part.under(place, before)).collect();
+            if !stand_there(&wanted, mounts.get(before..).unwrap_or_default()) {
+                out.note("mount-cgroup", at, "the host's control groups with device filters are inside: shown read-only");
+                all.extend(wanted);
+            }
+        }
+        for (index, mount) in mounts.iter().enumerate().skip(first.map_or(0, |index| index + 1)) {
+            out.refusals.extend(undoing(setting, index, mount));
+        }
+        all
+    }
+}
+
+impl Found {
+    fn under(&self, place: &str, before: usize) -> ReadOnly {
+        let destination = if self.rest.is_empty() { place.to_owned() } else { joined(place, &self.rest) };
+        ReadOnly { before, source: self.source.clone(), destination }
+    }
+}
+
+fn joined(folder: &str, rest: &str) -> String {
+    format!("{}/{rest}", folder.trim_end_matches('/'))
+}
+
+fn options<'n>(mount: &'n Node<'_>) -> impl DoubleEndedIterator<Item = &'n str> {
+    mount.get("options").map(Node::items).unwrap_or_default().iter().filter_map(Node::as_str)
+}
+
+/// Whether the mount itself, without those inside, is read-only. Older runtimes take no notice of `rro`.
+fn is_read_only(mount: &Node<'_>) -> bool {
+    let last = options(mount).rfind(|option| matches!(*option, "ro" | "rw"));
+    last == Some("ro") && !options(mount).any(|option| option == "rrw")
+}
+
+/// Whether the container's root may be the machine's, whose files control groups are: not where a user namespace's ids are
+/// all others.
+fn can_write(spec: &Node<'_>) -> bool {
+    let items = |path: &[&str]| spec.path(path).map(Node::items).unwrap_or_default();
+    let user = items(&["linux", "namespaces"]).iter().any(|one| one.get("type").and_then(Node::as_str) == Some("user"));
+    let maps = items(&["linux", "uidMappings"]);
+    let is_root = |map: &Node<'_>| map.get("hostID").and_then(Node::as_i64).is_none_or(|id| id <= 0);
+    !user || maps.is_empty() || maps.iter().any(is_root)
+}
+
+/// Whether a mount made inside would show on the host, and cover its control groups there.
+fn is_shared(setting: &Setting<'_>, mount: Option<&Node<'_>>) -> bool {
+    let root = setting.case.spec.path(&["linux", "rootfsPropagation"]).and_then(Node::as_str);
+    let apart = |option: &str| matches!(option, "rprivate" | "rslave" | "runbindable");
+    let joins = |option: &str| matches!(option, "shared" | "rshared");
+    let last = mount.and_then(|mount| options(mount).rfind(|option| apart(option) || joins(option)));
+    root.is_some_and(joins) && !last.is_some_and(apart)
+}
+
+fn shared() -> Refusal {
+    let message = "the host's control groups are inside, and in a mount that is shared with the host they cannot be made \
+        read-only for the container alone";
+    Refusal::new(Code::UnsafeSpec, "mount-cgroup", message, "mount it rslave")
+}
+
+/// Whether these mounts follow already, as when a spec is judged that was edited before.
+fn stand_there(wanted: &[ReadOnly], mounts: &[Node<'_>]) -> bool {
+    let is = |mount: &Node<'_>, key, text: &str| mount.get(key).and_then(Node::as_str) == Some(text);
+    let same = |(one, mount): (&ReadOnly, &Node<'_>)| {
+        let binds = options(mount).any(|option| option == "rbind");
+        binds && is_read_only(mount) && is(mount, "source", &one.source) && is(mount, "destination", &one.destination)
+    };
+    mounts.len() >= wanted.len() && wanted.iter().zip(mounts).all(same)
+}
+
+/// Later mounts can make them writable again: by changing one that is there, or by showing it again out of the
+/// container's own root file system, where it is not yet to be judged.
+fn undoing(setting: &Setting<'_>, index: usize, mount: &Node<'_>) -> Option<Refusal> {
+    let at = |key: &str| format!("/mounts/{index}/{key}");
+    if let Some(option) = options(mount).find(|option| matches!(*option, "remount" | "rrw")) {
+        let message = "this option can make an earlier mount's control groups writable again";
+        let refusal = Refusal::new(Code::UnsafeSpec, "mount-cgroup", message, "leave the option out");
+        return Some(refusal.at(at("options"), option));
+    }
+    let kind = mount.get("type").and_then(Node::as_str);
+    if kind != Some("bind") && !options(mount).any(|option| matches!(option, "bind" | "rbind")) {
+        return None;
+    }
+    let source = mount.get("source").and_then(Node::as_str).unwrap_or_default();
+    let behind = |path: &str| {
+        let path = paths::from_bundle(setting.case.bundle, path);
+        match setting.machine.system.look(&path) {
+            Object::Dir(dir) => Some(dir.real),
+            Object::Other { real, .. } => Some(real),
+            Object::Missing => None,
+            _ => Some(String::new()),
+        }
+    };
+    let own = setting.case.spec.path(&["root", "path"]).and_then(Node::as_str).and_then(behind);
+    let within = |real: String| own.is_some_and(|own| own != "/" && paths::below(&real, &own).is_some());
+    behind(source).is_none_or(within).then(|| {
+        let message = "an earlier mount shows the host's control groups, and this source is only there once the \
+            container's own mounts are, if at all";
+        let help = "bind a path that exists on the host, outside the container's root file system";
+        Refusal::new(Code::UnsafeSpec, "mount-unresolvable", message, help).at(at("source"), source)
+    })
+}
