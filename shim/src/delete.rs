@@ -26,8 +26,15 @@ pub(crate) fn delete(container: &Container<'_>, words: Words) -> Result<i32, Ref
     if std::fs::symlink_metadata(container.root.join(container.call.id)).is_err() {
         let had = ledger.holdings(&container.key);
         match restore::give_back(&ledger, &container.key) {
-            Ok(_) if had.is_empty() => {}
-            Ok(_) => record::released(container, &had),
+            Ok(free) => {
+                let free: Vec<_> = had.iter().filter(|gpu| free.contains(&gpu.pci)).cloned().collect();
+                if !free.is_empty() {
+                    record::released(container, &free);
+                }
+                if free.len() < had.len() {
+                    record::event(Kind::Release, container, "processes are left in its cgroup: its other GPUs stay leased until they end");
+                }
+            }
             Err(error) => record::event(Kind::Release, container, &error.to_string()),
         }
     }

@@ -53,6 +53,14 @@ pub enum HeldBy {
         /// That process's start time, in clock ticks since the boot.
         start: u64,
     },
+    /// A container that was deleted while a process of it, stuck in the driver perhaps, is still there with the GPU open:
+    /// until its cgroup is empty.
+    Draining {
+        /// Its id.
+        container: String,
+        /// Its cgroup.
+        cgroup: String,
+    },
     /// Something known by name, `vm:NAME`: until it is released by name.
     Name {
         /// The name.
@@ -79,12 +87,18 @@ impl FromJson for HeldBy {
                 start: read::field(node, "start")?,
             });
         }
+        if let Some(node) = node.get("draining") {
+            return Ok(Self::Draining {
+                container: read::field(node, "container")?,
+                cgroup: read::field(node, "cgroup")?,
+            });
+        }
         if let Some(node) = node.get("name") {
             return Ok(Self::Name { name: read::field(node, "name")? });
         }
         match node.get("reservation") {
             Some(node) => Ok(Self::Reservation { until: read::field(node, "until")? }),
-            None => Err(ReadError::new("it must be a container, a name or a reservation")),
+            None => Err(ReadError::new("it must be a container, draining, a name or a reservation")),
         }
     }
 }
@@ -94,7 +108,7 @@ impl HeldBy {
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Self::Container { container, .. } => container,
+            Self::Container { container, .. } | Self::Draining { container, .. } => container,
             Self::Name { name } => name,
             Self::Reservation { .. } => "(reserved)",
         }
@@ -164,6 +178,10 @@ pub(crate) fn standing(lease: &Lease, pending: bool, machine: &dyn Liveness) -> 
         Ok(_) => {}
     }
     match &lease.holder {
+        HeldBy::Draining { cgroup, .. } => match in_cgroup(cgroup, machine) {
+            Some(why) => Standing::Held(format!("its container is deleted, but {why}")),
+            None => Standing::Gone("its container is deleted, and its cgroup is empty now".to_owned()),
+        },
         HeldBy::Name { name } => Standing::Held(format!("taken as {name} until it is released")),
         HeldBy::Reservation { .. } if !pending => {
             Standing::Gone("its token was used, or given up, or never finished".to_owned())
@@ -198,6 +216,10 @@ fn remains(state_root: &str, container: &str, cgroup: Option<&str>, machine: &dy
     let Some(cgroup) = cgroup else {
         return Some("its cgroup is not known, so processes of it may be left".to_owned());
     };
+    in_cgroup(cgroup, machine)
+}
+
+fn in_cgroup(cgroup: &str, machine: &dyn Liveness) -> Option<String> {
     match machine.cgroup_is_empty(cgroup) {
         Ok(true) => None,
         Ok(false) => Some(format!("processes are left in its cgroup {cgroup}")),

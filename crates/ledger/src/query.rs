@@ -30,7 +30,7 @@ impl Ledger {
         let name = names.iter().find(|name| name.tag == key.as_str())?;
         match self.read(name).ok()?.holder {
             HeldBy::Container { low_level, .. } => Some(low_level.into()),
-            HeldBy::Name { .. } | HeldBy::Reservation { .. } => None,
+            HeldBy::Draining { .. } | HeldBy::Name { .. } | HeldBy::Reservation { .. } => None,
         }
     }
 

@@ -279,9 +279,24 @@ impl Ledger {
         pcis.iter().try_for_each(|pci| locked.remove(&Name::path(pci, tag)).map(|_| ()))
     }
 
+    /// What a deleted container's lease becomes while processes are left in its cgroup. Not knowing is no reason here: the
+    /// low-level runtime says that the container is gone.
+    fn draining(&self, name: &Name) -> Option<Lease> {
+        let lease = self.read(name).ok()?;
+        let (container, cgroup) = match &lease.holder {
+            HeldBy::Container { container, cgroup: Some(cgroup), .. } | HeldBy::Draining { container, cgroup } => {
+                (container.clone(), cgroup.clone())
+            }
+            _ => return None,
+        };
+        let left = self.machine.cgroup_is_empty(&cgroup) == Ok(false);
+        left.then_some(Lease { holder: HeldBy::Draining { container, cgroup }, ..lease })
+    }
+
     /// Ends all that a container has here: leases, contract, original. Says which GPUs (PCI addresses) became free.
     ///
-    /// Idempotent. The GPUs are remembered: a container of the same key gets them again when they are free.
+    /// Idempotent. The GPUs are remembered: a container of the same key gets them again when they are free. While processes
+    /// are left in the container's cgroup its leases stay, draining.
     ///
     /// # Errors
     /// Something cannot be removed; then its leases are still there, and a second call mends it.
@@ -299,8 +314,20 @@ impl Ledger {
             self.remember(&locked, key.as_str(), &pcis)?;
         }
         self.forget_locked(&locked, key)?;
-        self.end(&locked, key.as_str(), &pcis)?;
-        Ok(pcis)
+        let mut free = Vec::new();
+        for pci in pcis {
+            let name = Name { pci, tag: key.as_str().to_owned() };
+            let path = Name::path(&name.pci, &name.tag);
+            match self.draining(&name) {
+                Some(lease) => {
+                    let bytes = serde_json::to_vec(&lease).map_err(|e| LedgerError::new("write", &self.path(&path), &e))?;
+                    locked.place(&path, &bytes)?;
+                }
+                None => free.push(name.pci),
+            }
+        }
+        self.end(&locked, key.as_str(), &free)?;
+        Ok(free)
     }
 
     /// Ends what [`Ledger::acquire_named`] took.

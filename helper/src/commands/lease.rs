@@ -120,6 +120,7 @@ fn document(status: &LeaseStatus) -> Value {
     let lease = status.lease.as_ref();
     let kind = lease.map(|lease| match lease.holder {
         HeldBy::Container { .. } => "container",
+        HeldBy::Draining { .. } => "draining",
         HeldBy::Name { .. } => "name",
         HeldBy::Reservation { .. } => "reservation",
     });

@@ -61,6 +61,26 @@ fn a_restarted_container_gets_its_previous_gpu() {
 }
 
 #[test]
+fn what_is_left_in_a_deleted_containers_cgroup_keeps_its_gpu() {
+    let (dir, world, node) = (state(), World::new(), inventory(1));
+    let ledger = ledger(&dir, &world);
+    let [a, b] = ["a", "b"].map(|id| holder(&world, id, 1));
+    ledger.grant(&node, &count(1), &a).unwrap();
+    dies(&world, &a);
+    let cgroup = a.cgroup.clone().unwrap();
+    world.with(|w| w.busy_cgroups.insert(cgroup.clone()));
+    assert!(ledger.release(&a.key).unwrap().is_empty(), "nothing is free yet");
+    assert_eq!(ledger.grant(&node, &count(1), &b).unwrap_err().code, Code::CapacityFull);
+    let why = &ledger.leases().unwrap()[0].held_because;
+    assert!(why.contains("its container is deleted, but processes are left in its cgroup"), "{why}");
+    // Not knowing later is no reason to give it away.
+    world.with(|w| w.blind = true);
+    assert_eq!(ledger.leases().unwrap().len(), 1);
+    world.with(|w| (w.blind, w.busy_cgroups) = (false, Default::default()));
+    assert_eq!(pcis(&ledger.grant(&node, &count(1), &b).unwrap()), [GPU0]);
+}
+
+#[test]
 fn equal_ids_under_two_state_roots_are_two_containers() {
     let (dir, world, node) = (state(), World::new(), inventory(2));
     let ledger = ledger(&dir, &world);
