@@ -32,7 +32,13 @@ pub(crate) struct Items {
 /// All changes that the edits make to this spec; none when it already is as wanted.
 pub(crate) fn changes(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
     Ok(members([
-        ("process", members([("env", env(spec, &["process", "env"], &edits.env)?), ("user", members([("additionalGids", gids(spec, edits)?)]))])),
+        (
+            "process",
+            members([
+                ("env", env(spec, &["process", "env"], &edits.env)?),
+                ("user", members([("additionalGids", gids(spec, edits)?)])),
+            ]),
+        ),
         ("mounts", mounts(spec, edits)?),
         (
             "linux",

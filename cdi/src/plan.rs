@@ -130,7 +130,13 @@ fn walk(node: &Node<'_>, change: Change, at: String, steps: &mut Vec<Step>) {
                 if let Some(member) = node.member(key) {
                     walk(&member.value, change, at, steps);
                 } else {
-                    steps.push(Step { at, place: end..end, value: Some(render(change)), comma: Comma::before(comma), key: Some(key) });
+                    steps.push(Step {
+                        at,
+                        place: end..end,
+                        value: Some(render(change)),
+                        comma: Comma::before(comma),
+                        key: Some(key),
+                    });
                     comma = true;
                 }
             }
@@ -171,7 +177,13 @@ fn walk_items(node: &Node<'_>, items: Items, at: &str, steps: &mut Vec<Step>) {
         steps.push(Step { at, place: start..start, value: Some(text), comma: Comma::After, key: None });
     }
     for text in items.added {
-        steps.push(Step { at: format!("{at}/-"), place: end..end, value: Some(text), comma: Comma::before(comma), key: None });
+        steps.push(Step {
+            at: format!("{at}/-"),
+            place: end..end,
+            value: Some(text),
+            comma: Comma::before(comma),
+            key: None,
+        });
         comma = true;
     }
 }

@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use contract::config::{DEFAULT_PATH, Host};
 use shim::Setup;
 
@@ -77,30 +78,10 @@ enum Command {
     Man(manual::Args),
     /// The version of this program
     Version,
-    #[command(hide = true)]
-    Stats(Later),
-    #[command(hide = true)]
-    Cdi(Later),
-    #[command(hide = true)]
-    Configure(Later),
-    #[command(hide = true)]
-    Doctor(Later),
-    #[command(hide = true)]
-    Broker(Later),
-    #[command(hide = true)]
-    Cuda(Later),
-    #[command(hide = true)]
-    Vfio(Later),
-    #[command(hide = true)]
-    Mig(Later),
 }
 
-/// A command of a later version, with whatever was said to it.
-#[derive(Debug, clap::Args)]
-struct Later {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-    _rest: Vec<OsString>,
-}
+/// Commands of later versions: whoever calls one is told so; no help, completion or tip names them.
+const LATER: [&str; 8] = ["stats", "cdi", "configure", "doctor", "broker", "cuda", "vfio", "mig"];
 
 /// What every command gets.
 pub(crate) struct Context<'a> {
@@ -162,6 +143,9 @@ pub fn run(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> Exit 
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => {
+            if let Some(name) = later_command(&error, args) {
+                return tell(&later(name), false, out, err);
+            }
             let (to, exit): (&mut dyn Write, Exit) =
                 if error.use_stderr() { (err, Exit::Usage) } else { (out, Exit::Done) };
             // Nothing is left to be told when this cannot be written.
@@ -180,6 +164,15 @@ pub fn run(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> Exit 
     }
 }
 
+/// The command of a later version that clap did not know: the command itself, no word after one.
+fn later_command(error: &clap::Error, args: &[OsString]) -> Option<&'static str> {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    let ours = Cli::command();
+    let first =
+        args.iter().take_while(|word| *word != unknown.as_str()).all(|word| ours.find_subcommand(word).is_none());
+    LATER.into_iter().find(|later| first && later == unknown)
+}
+
 fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
     let setup = setup(&cli.global)?;
     tracing::info!(config = %setup.path.display(), root = %setup.config.host.root, "set up");
@@ -194,34 +187,25 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Completions(args) => completions::run(&args, context),
         Command::Man(args) => manual::run(&args),
         Command::Version => version::run(context),
-        Command::Stats(_) => later("stats"),
-        Command::Cdi(_) => later("cdi"),
-        Command::Configure(_) => later("configure"),
-        Command::Doctor(_) => later("doctor"),
-        Command::Broker(_) => later("broker"),
-        Command::Cuda(_) => later("cuda"),
-        Command::Vfio(_) => later("vfio"),
-        Command::Mig(_) => later("mig"),
     }
 }
 
-fn later(name: &str) -> Result<Exit, Failure> {
-    Err(Failure::Usage(format!(
-        "`quilt-gpu {name}` comes in a later version; `quilt-gpu --help` lists what this one has"
-    )))
+/// What somebody asked for who knows more than this version.
+pub(crate) fn later(name: &str) -> Failure {
+    Failure::Usage(format!("`quilt-gpu {name}` comes in a later version; `quilt-gpu --help` lists what this one has"))
 }
 
 /// The configuration, and the node where the flags put it. Unlike the runtime, which must start containers without
 /// GPUs whatever is wrong, the command line insists on a configuration that counts.
 fn setup(global: &Global) -> Result<Setup, Failure> {
     let mut setup = match &global.config {
-        // The runtime names the default file whether or not it is there.
-        Some(path) if !path.exists() && path != Path::new(DEFAULT_PATH) => {
-            return Err(Failure::Usage(format!("no configuration at {}", path.display())));
-        }
         Some(path) => Setup::read(&absolute(path)?),
         None => Setup::from_environment(),
     };
+    // Without a configuration the defaults count, unless somebody named a file. The runtime always names one.
+    if !setup.path.exists() && setup.path != Path::new(DEFAULT_PATH) {
+        return Err(Failure::Usage(format!("there is no configuration {}", setup.path.display())));
+    }
     if let Some(problem) = setup.problem.take() {
         return Err(Failure::Usage(format!("{}: {}; {}", problem.value, problem.message, problem.help)));
     }
@@ -256,8 +240,6 @@ fn tell(failure: &Failure, json: bool, out: &mut dyn Write, err: &mut dyn Write)
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn quilt_gpu(args: &[&str]) -> (u8, String, String) {
@@ -276,6 +258,12 @@ mod tests {
     fn usage_errors_are_2_and_say_what_would_work() {
         for (args, part) in [
             (&["no-such-command"][..], "no-such-command"),
+            (&["invntory"], "'inventory'"),
+            (&["vfi"], "unrecognized subcommand 'vfi'"),
+            (&["lease", "doctor"], "unrecognized subcommand 'doctor'"),
+            (&["doctor", "--help"], "`quilt-gpu doctor` comes in a later version"),
+            (&["--format", "json", "cdi", "list", "--x"], "`quilt-gpu cdi` comes in a later version"),
+            (&["audit", "report"], "`quilt-gpu audit report` comes in a later version"),
             (&["doctor", "--all"], "later version"),
             (&["mig"], "later version"),
             (&["inventory", "--config", "/does/not/exist"], "/does/not/exist"),
@@ -287,6 +275,19 @@ mod tests {
             assert_eq!((code, out.as_str()), (2, ""), "{args:?}: {err}");
             assert!(err.contains(part), "{args:?}: {err}");
         }
+    }
+
+    #[test]
+    fn nothing_offers_what_is_not_there_yet() {
+        let (_, bare, usage) = quilt_gpu(&[]);
+        let (_, _, near) = quilt_gpu(&["vfioo"]);
+        let scripts = ["bash", "zsh", "fish"].map(|shell| quilt_gpu(&["completions", shell]).1);
+        for text in [bare, usage, near].iter().chain(&scripts) {
+            let offered =
+                LATER.iter().find(|later| text.split(|c: char| !c.is_alphanumeric()).any(|word| word == **later));
+            assert_eq!(offered, None, "{text}");
+        }
+        assert!(scripts.iter().all(|script| script.contains("inventory")));
     }
 
     #[test]

@@ -42,6 +42,11 @@ impl Verb {
         matches!(self, Self::Create | Self::Run | Self::Restore)
     }
 
+    /// Whether it can change what a container may open.
+    pub(crate) fn opens(self) -> bool {
+        self.makes() || self == Self::Update
+    }
+
     /// The word for it.
     #[must_use]
     pub(crate) fn name(self) -> &'static str {
@@ -147,6 +152,8 @@ impl Verb {
 
 /// Global flags with a value, of runc and crun.
 const GLOBAL_VALUES: &[&str] = &["log", "log-format", "log-level", "root", "criu", "rootless", "cgroup-manager"];
+/// Asks for help, and nothing is done besides.
+const HELP: &[&str] = &["help", "h"];
 /// Global flags without a value.
 const GLOBAL_SWITCHES: &[&str] = &["debug", "systemd-cgroup", "help", "h", "version", "v"];
 
@@ -293,7 +300,7 @@ pub(crate) fn parse<'a>(words: &[&'a str]) -> Result<Parsed<'a>, Refusal> {
     }
     let doubt = reader.doubt;
     if let Some((at, why)) = doubt
-        && (verb.makes() || verb == Verb::Update)
+        && verb.opens()
     {
         return Err(unclear(words.get(at).copied().unwrap_or(""), at, why));
     }
@@ -342,7 +349,7 @@ impl Reader<'_, '_> {
                     (self.words.get(at + 1).copied(), at + 1)
                 }
                 (false, _) => {
-                    if !switches.contains(&name) {
+                    if !switches.contains(&name) && !HELP.contains(&name) {
                         self.doubt.get_or_insert((at, "unknown flag"));
                     }
                     (None, at)

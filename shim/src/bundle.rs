@@ -44,7 +44,9 @@ impl Bundle {
             Err(error) => {
                 return match error.raw_os_error() {
                     Some(libc::ENOENT | libc::ENOTDIR) => Ok(None),
-                    Some(libc::ELOOP) => Err(unsafe_file("bundle-link", "is a symbolic link, or its path leads in a circle")),
+                    Some(libc::ELOOP) => {
+                        Err(unsafe_file("bundle-link", "is a symbolic link, or its path leads in a circle"))
+                    }
                     _ => Err(unreadable(error)),
                 };
             }
@@ -83,7 +85,11 @@ mod tests {
         assert!(Bundle::read(&format!("{named}/absent")).unwrap().is_none());
         let config = folder.path().join("config.json");
         for (rule, make) in [
-            ("bundle-link", Box::new(|| std::os::unix::fs::symlink("/etc/hostname", &config)) as Box<dyn Fn() -> std::io::Result<()>>),
+            (
+                "bundle-link",
+                Box::new(|| std::os::unix::fs::symlink("/etc/hostname", &config))
+                    as Box<dyn Fn() -> std::io::Result<()>>,
+            ),
             ("bundle-type", Box::new(|| std::fs::create_dir(&config))),
         ] {
             make().unwrap();
@@ -91,7 +97,7 @@ mod tests {
             let _ = std::fs::remove_file(&config).or_else(|_| std::fs::remove_dir(&config));
         }
         // runc changes into the folder and still finds the file at such a depth.
-        let long = format!("{named}/{}", "x/".repeat(2030));
+        let long = format!("{named}/{}", "x/".repeat(2100));
         assert_eq!(Bundle::read(&long).unwrap_err().rule, "bundle-unreadable");
         assert_eq!(Bundle::read("").unwrap_err().rule, "bundle-unreadable");
         std::fs::write(&config, "{}").unwrap();

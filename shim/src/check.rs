@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use contract::inventory::Inventory;
-use contract::key::Key;
+use contract::key::{Key, sha256};
 use contract::request::Asked;
 use contract::{Contract, Granted, Note, Refusal};
 use guard::LowLevel;
@@ -50,6 +50,11 @@ pub fn check(
         std::fs::read(path).map_err(|e| missing(&e))?
     };
     let folder = std::path::absolute(folder).map_err(|e| missing(&e))?;
+    // What we wrote for a container that is there is judged by what stood there before, as a second create would.
+    let original = Ledger::open_existing(setup.state_dir())
+        .and_then(|ledger| ledger.original_at(&folder.join("config.json").to_string_lossy()))
+        .filter(|original| original.is_ours(&sha256(&bytes)));
+    let bytes = original.map_or(bytes, |original| original.bytes);
     let system = Node::new(&setup.config.host);
     let low_level = setup.low_level().map_or(LowLevel::Other, |path| flavour(&path));
     let mut decision = decide(&bytes, &folder, low_level, setup, &system);

@@ -146,28 +146,46 @@ impl<'a> Making<'a> {
             ));
         }
         if self.container.exists() {
-            return Err(Refusal::new(
-                Code::UnsafeSpec,
-                "container-exists",
-                format!("a container of this id already exists under {}", self.container.root.display()),
-                "delete it first, or give another id",
-            )
-            .at("argv/id", call.id));
+            return Err(self.already_there());
+        }
+        // One filter serves a cgroup: whoever is in it already would get this container's GPU.
+        if let Some(cgroup) = self.cgroup()
+            && node::cgroup::is_empty(cgroup) == Ok(false)
+        {
+            let message = "this cgroup has processes already, which would get the GPU too";
+            let help = "give the container a cgroup of its own, or name none";
+            let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, help);
+            return Err(refusal.at("/linux/cgroupsPath", cgroup));
         }
         Ok(())
     }
 
-    fn holder(&self) -> Holder {
+    /// The low-level runtime would say so too, but not before our files of this key were replaced.
+    fn already_there(&self) -> Refusal {
+        Refusal::new(
+            Code::UnsafeSpec,
+            "container-exists",
+            format!("a container of this id already exists under {}", self.container.root.display()),
+            "delete it first, or give another id",
+        )
+        .at("argv/id", self.container.call.id)
+    }
+
+    /// The container's cgroup, when its name is known before it is made.
+    fn cgroup(&self) -> Option<&str> {
         let named = self.decision.spec.path(&["linux", "cgroupsPath"]).and_then(|n| n.as_str());
         // runc and crun name the cgroup after the container, unless systemd makes it.
         let default = (!self.container.call.has("systemd-cgroup")).then_some(self.container.call.id);
-        let cgroup = named.filter(|path| !path.is_empty()).or(default).map(str::to_owned);
+        named.filter(|path| !path.is_empty()).or(default)
+    }
+
+    fn holder(&self) -> Holder {
         Holder {
             key: self.container.key.clone(),
             container: self.container.call.id.to_owned(),
             state_root: self.container.root.to_string_lossy().into_owned(),
             low_level: self.container.low_level.to_string_lossy().into_owned(),
-            cgroup,
+            cgroup: self.cgroup().map(str::to_owned),
             creator: process::me(),
         }
     }
@@ -227,6 +245,9 @@ impl<'a> Making<'a> {
         let config = self.bundle.config();
         // Beyond a variable, the edits are there to close or to open something.
         let only_variables = Edits { env: edits.env.clone(), ..Edits::default() } == *edits;
+        if !only_variables && self.container.exists() {
+            return Err(self.already_there());
+        }
         if let (Some(ledger), false) = (ledger, only_variables) {
             let kept = ledger.keep_original(key, self.tenant_bytes, &sha256(edited), &config.to_string_lossy());
             // Without GPUs a ledger in trouble is nobody's trouble: the spec is then not put back, and judged as it is.
@@ -273,20 +294,13 @@ impl Made<'_> {
             Some(path) => (words, PathBuf::from(path)),
             None => (words.with_flag(call, "--pid-file", &own_pid_file), own_pid_file.clone()),
         };
-        let status = handover::run_runtime(low_level, &words).map_err(|refusal| {
-            self.undo();
-            vec![refusal]
-        })?;
-        if status != 0 {
-            self.undo();
-            return Ok(status);
-        }
-        let verified = self.verified(&pid_file);
+        let status = handover::run_runtime(low_level, &words);
+        let verified = if matches!(status, Ok(0)) { self.verified(&pid_file) } else { Ok(()) };
         // Ours only; the engine's own pid file is somewhere else.
         let _ = std::fs::remove_file(&own_pid_file);
-        match verified {
-            Ok(()) => Ok(0),
-            Err(why) => {
+        match (status, verified) {
+            (Ok(0), Ok(())) => Ok(0),
+            (Ok(0), Err(why)) => {
                 handover::delete_forced(low_level, &self.container.root, call.id);
                 let refusal = Refusal::new(
                     Code::VerifyFailed,
@@ -297,6 +311,10 @@ impl Made<'_> {
                 record::event(Kind::VerifyFailed, self.container, &refusal.message);
                 self.undo();
                 Err(vec![refusal])
+            }
+            (failed, _) => {
+                self.undo();
+                failed.map_err(|refusal| vec![refusal])
             }
         }
     }

@@ -74,6 +74,8 @@ struct Start {
     /// `LISTEN_PID=` with room for digits: rewritten in the child, which alone knows its number.
     listen_pid: Option<[u8; 32]>,
     null: bool,
+    /// What SIGCHLD did when we were started.
+    on_child: libc::sighandler_t,
     errno: c_int,
 }
 
@@ -99,6 +101,9 @@ pub fn run(path: &CStr, words: &[CString], env: Option<&[CString]>, output: Outp
         parent: unsafe { libc::getpid() },
         listen_pid: listen_at.map(|_| [0; 32]),
         null: output == Output::Null,
+        // An engine that ignores SIGCHLD would leave us no status to wait for.
+        // SAFETY: sets a signal's default action.
+        on_child: unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) },
         errno: 0,
     };
     if let (Some(at), Some(buffer)) = (listen_at, start.listen_pid.as_mut())
@@ -112,10 +117,10 @@ pub fn run(path: &CStr, words: &[CString], env: Option<&[CString]>, output: Outp
     // SAFETY: the stack's upper end is passed, as clone wants; CLONE_VFORK keeps us (and `stack`, `start`) still until the
     // child has called execve or _exit; `child` touches nothing but `start` and calls only async-signal-safe functions.
     let pid = unsafe { libc::clone(child, stack.as_mut_ptr().add(stack.len()).cast(), flags, (&raw mut start).cast()) };
-    if pid < 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    let status = wait(pid)?;
+    let status = if pid < 0 { Err(std::io::Error::last_os_error()) } else { wait(pid) };
+    // SAFETY: gives the signal back the action it had.
+    unsafe { libc::signal(libc::SIGCHLD, start.on_child) };
+    let status = status?;
     if start.errno != 0 { Err(std::io::Error::from_raw_os_error(start.errno)) } else { Ok(status) }
 }
 
@@ -151,6 +156,7 @@ extern "C" fn child(start: *mut c_void) -> c_int {
     unsafe {
         let start = &mut *start.cast::<Start>();
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::signal(libc::SIGCHLD, start.on_child);
         if libc::getppid() != start.parent {
             libc::_exit(1);
         }
@@ -221,6 +227,18 @@ mod tests {
             run(c"/nowhere/at-all", &[c("x")], None, Output::Null).unwrap_err().raw_os_error(),
             Some(libc::ENOENT)
         );
+    }
+
+    #[test]
+    fn an_ignored_sigchld_is_no_trouble_and_stays_ignored_in_the_child() {
+        // SAFETY: sets and gives back a signal's action; nextest or not, no other test of this process relies on it.
+        let before = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        // A shell would set the signal anew. SIGCHLD is 17: bit 16, the fifth digit from the end.
+        let words = ["grep", "-q", "^SigIgn:.*[13579bdf]....$", "/proc/self/status"].map(c);
+        let status = run(c"/bin/grep", &words, None, Output::Null);
+        // SAFETY: as above.
+        unsafe { libc::signal(libc::SIGCHLD, before) };
+        assert_eq!(status.unwrap(), 0);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The words for the low-level runtime, and the ways of running it.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::path::{Path, PathBuf};
 
 use contract::Refusal;
@@ -45,8 +45,8 @@ pub(crate) struct Words(pub(crate) Vec<CString>);
 
 impl Words {
     /// From the words as they came.
-    pub(crate) fn of(program: &[u8], words: &[&str]) -> Self {
-        Self(std::iter::once(program).chain(words.iter().map(|w| w.as_bytes())).map(c_string).collect())
+    pub(crate) fn of<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        Self(words.into_iter().map(c_string).collect())
     }
 
     /// Adds a flag directly behind the verb.
@@ -84,10 +84,9 @@ pub(crate) fn run_runtime(low_level: &Path, words: &Words) -> Result<i32, Refusa
 /// Removes a container that was created and must not run. Best effort: the lease stays held while it exists.
 pub(crate) fn delete_forced(low_level: &Path, root: &Path, id: &str) {
     let path = c_string(low_level.as_os_str().as_encoded_bytes());
-    let words = Words::of(
-        low_level.as_os_str().as_encoded_bytes(),
-        &["--root", &root.to_string_lossy(), "delete", "--force", id],
-    );
+    let words = [low_level.as_os_str(), OsStr::new("--root"), root.as_os_str()];
+    let words = words.into_iter().chain(["delete", "--force", id].map(OsStr::new));
+    let words = Words::of(words.map(OsStr::as_encoded_bytes));
     let _ = exec::run(&path, &words.0, None, Output::Null);
 }
 

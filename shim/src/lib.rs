@@ -18,6 +18,7 @@ mod report;
 pub mod restore;
 mod setup;
 pub mod stage;
+mod targets;
 mod tenant;
 mod verify;
 mod view;
@@ -27,9 +28,10 @@ pub use check::{Verdict, check};
 pub use grant::{INVENTORY, read_inventory, ready, trusted, within_ceilings};
 pub use setup::Setup;
 
+use std::borrow::Cow;
 use std::ffi::c_int;
 
-use contract::Refusal;
+use contract::{Code, Refusal};
 
 use argv::{Call, Parsed, Verb};
 use create::Container;
@@ -43,15 +45,20 @@ pub fn main(args: RawArgs) -> c_int {
     if argv::quick_verb(args.words().skip(1)).is_none() {
         return pass(args);
     }
-    let words: Option<Vec<&str>> = args.words().map(|word| std::str::from_utf8(word).ok()).collect();
-    let Some(words) = words else {
-        report::tell(log_of(args), &[Refusal::internal("args", &"a word of the command line is not UTF-8")]);
-        return 1;
-    };
-    let (program, rest) = words.split_first().map_or(("", [].as_slice()), |(first, rest)| (*first, rest));
-    match argv::parse(rest) {
+    // Words of a tenant's command may be any bytes; what is handed over is always the words as they came.
+    let words: Vec<Cow<'_, str>> = args.words().skip(1).map(String::from_utf8_lossy).collect();
+    let unreadable = words.iter().find(|word| matches!(word, Cow::Owned(_)));
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    match argv::parse(&words) {
         Ok(Parsed::Pass) => pass(args),
-        Ok(Parsed::Ours(call)) => ours(&call, Words::of(program.as_bytes(), rest)),
+        Ok(Parsed::Ours(call)) if call.verb.opens() && unreadable.is_some() => {
+            let word = unreadable.map_or("", |word| word);
+            let help = "name bundle, files and container in UTF-8";
+            let message = "a word of the command line is not UTF-8";
+            report::tell(log_of(args), &[Refusal::new(Code::UnsafeSpec, "args", message, help).at("argv", word)]);
+            1
+        }
+        Ok(Parsed::Ours(call)) => ours(&call, Words::of(args.words())),
         Err(refusal) => {
             report::tell(log_of(args), &[refusal]);
             1
@@ -90,6 +97,9 @@ fn ours(call: &Call<'_>, words: Words) -> c_int {
 fn carried_out(call: &Call<'_>, setup: &Setup, words: Words) -> Result<c_int, Vec<Refusal>> {
     let container = Container::of(call, setup).map_err(|refusal| vec![refusal])?;
     let one = |refusal| vec![refusal];
+    if call.has("help") || call.has("h") {
+        return Err(one(handover::become_runtime(&container.low_level, &words)));
+    }
     match call.verb {
         Verb::Create | Verb::Run | Verb::Restore => create::make(&container, words),
         Verb::Delete => delete::delete(&container, words).map_err(one),

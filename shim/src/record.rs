@@ -61,7 +61,10 @@ pub(crate) fn created(entry: &Created<'_>) -> Result<(), AuditError> {
     if entry.container.setup.config.policy.verify == contract::config::Verify::Off {
         fields.insert("verify".into(), "off".into());
     }
-    append(entry.container.setup, Kind::Create, fields)
+    let audit = Audit::open(entry.container.setup.log_dir())?;
+    // A container without GPUs does not wait for a log in trouble.
+    let audit = if entry.contract.is_some() { audit } else { audit.hasty() };
+    audit.append(&Record { kind: Kind::Create, fields }).map(|_| ())
 }
 
 /// Records that a container was refused. The refusal stands whether or not the log can be written.

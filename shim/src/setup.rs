@@ -31,10 +31,17 @@ impl Setup {
     /// Reads the configuration that the engine's environment names, or the default one.
     #[must_use]
     pub fn from_environment() -> Self {
-        let path = std::env::var_os(config::PATH_VARIABLE)
-            .filter(|p| !p.is_empty())
-            .unwrap_or_else(|| config::DEFAULT_PATH.into());
-        Self::read(Path::new(&path))
+        let Some(path) = std::env::var_os(config::PATH_VARIABLE).filter(|path| !path.is_empty()) else {
+            return Self::read(Path::new(config::DEFAULT_PATH));
+        };
+        let mut setup = Self::read(Path::new(&path));
+        if setup.bytes.is_empty() && setup.problem.is_none() {
+            let message = format!("the configuration that {} names is not there", config::PATH_VARIABLE);
+            let help = "make the file, or take the variable out of the engine's environment";
+            let named = setup.path.display().to_string();
+            setup.problem = Some(Refusal::new(Code::Internal, "config-missing", message, help).at("", named));
+        }
+        setup
     }
 
     /// Reads a configuration file. A file that is not there means the defaults.

@@ -71,8 +71,10 @@ pub fn run(call: &Call, mut stdin: impl Read) -> Result<(), Vec<Refusal>> {
         call.config.as_deref().map_or_else(|| Setup::read(Path::new(contract::config::DEFAULT_PATH)), Setup::read);
     if call.stage == "poststop" {
         if let (Some(key), Some(ledger)) = (&call.key, Ledger::open_existing(setup.state_dir())) {
-            // The container is gone whatever happens here; a lease that stays is reclaimed later.
-            let _ = restore::give_back(&ledger, key);
+            // The stage comes after the container's state is gone. A lease that stays is reclaimed later.
+            if ledger.state_folder(key).is_none_or(|folder| !folder.exists()) {
+                let _ = restore::give_back(&ledger, key);
+            }
         }
         return Ok(());
     }

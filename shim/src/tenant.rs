@@ -27,26 +27,39 @@ pub(crate) fn exec(container: &Container<'_>, words: Words) -> Refusal {
         // Without a process file the runtime takes the container's own environment, which has the variables.
         return handover::become_runtime(&low_level, &words);
     };
-    match with_environment(file, &contract.env) {
+    let (copy, why) = match read_process(file) {
+        Ok(bytes) => match with_environment(&bytes, &contract.env) {
+            Ok(edited) => (in_memory(&edited), None),
+            // What was read may be gone from where it came: the copy is handed on.
+            Err(why) => (in_memory(&bytes), Some(why)),
+        },
+        Err(error) => (Err(error), None),
+    };
+    let why = why.or_else(|| copy.as_ref().err().map(|error| format!("copy {file}: {error}")));
+    if let Some(why) = why {
+        record::event(Kind::Exec, container, &format!("the process got no variables of the contract: {why}"));
+    }
+    match copy {
         Ok(copy) => {
             let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
             let refusal = handover::become_runtime(&low_level, &words.with_value(index, &path));
             drop(copy);
             refusal
         }
-        Err(why) => {
-            record::event(Kind::Exec, container, &format!("the process spec passed unchanged: {why}"));
-            handover::become_runtime(&low_level, &words)
-        }
+        Err(_) => handover::become_runtime(&low_level, &words),
     }
 }
 
-/// A copy of a process spec, in memory, with the contract's variables.
-fn with_environment(file: &str, env: &[(String, String)]) -> Result<OwnedFd, String> {
-    let bytes = std::fs::read(file).map_err(|e| format!("read {file}: {e}"))?;
-    let process = json::parse_oci(&bytes).map_err(|e| e.to_string())?;
-    let edited = cdi::apply_process(&bytes, &process, env).map_err(|e| e.to_string())?;
-    in_memory(&edited).map_err(|e| format!("keep the process spec in memory: {e}"))
+fn read_process(file: &str) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(file)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// A process spec with the contract's variables.
+fn with_environment(bytes: &[u8], env: &[(String, String)]) -> Result<Vec<u8>, String> {
+    let process = json::parse_oci(bytes).map_err(|e| e.to_string())?;
+    cdi::apply_process(bytes, &process, env).map_err(|e| e.to_string())
 }
 
 /// The bytes as an open file that lives on in the runtime we become.

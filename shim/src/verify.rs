@@ -21,7 +21,13 @@ pub(crate) struct Placed<'a> {
 ///
 /// # Errors
 /// The first difference, in words.
-pub(crate) fn created(pid: u32, base: &Path, contract: &Contract, placed: &[Placed<'_>], numbers: &Numbers) -> Result<(), String> {
+pub(crate) fn created(
+    pid: u32,
+    base: &Path,
+    contract: &Contract,
+    placed: &[Placed<'_>],
+    numbers: &Numbers,
+) -> Result<(), String> {
     let granted: Vec<(u32, u32)> = contract.nodes.iter().map(|n| (n.major, n.minor)).collect();
     filter(pid, &granted, numbers)?;
     let root = format!("/proc/{pid}/root/{}", base.display());
@@ -29,7 +35,12 @@ pub(crate) fn created(pid: u32, base: &Path, contract: &Contract, placed: &[Plac
     for item in &contract.nodes {
         match root.device(Path::new(&item.path)) {
             Ok(number) if number == (item.major, item.minor) => {}
-            Ok((major, minor)) => return Err(format!("{} is {major}:{minor}, the contract says {}:{}", item.path, item.major, item.minor)),
+            Ok((major, minor)) => {
+                return Err(format!(
+                    "{} is {major}:{minor}, the contract says {}:{}",
+                    item.path, item.major, item.minor
+                ));
+            }
             Err(error) => return Err(format!("{} is not the contract's device: {error}", item.path)),
         }
     }
@@ -57,7 +68,10 @@ pub(crate) fn filter(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Res
     // The kernel's list is complete: everything that it does not name is denied.
     let mut rules = vec![Rule::DENY_ALL];
     for line in &lines {
-        rules.push(guard::parse_list_line(line).ok_or_else(|| format!("the device filter holds a line that cannot be read: {line}"))?);
+        rules.push(
+            guard::parse_list_line(line)
+                .ok_or_else(|| format!("the device filter holds a line that cannot be read: {line}"))?,
+        );
     }
     match guard::open_gpus(&rules, numbers, granted) {
         Some(open) => Err(format!("the device filter leaves a GPU open: {open}")),

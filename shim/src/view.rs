@@ -20,10 +20,9 @@ pub(crate) struct Placed {
 const MACHINE: u16 = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
 
 /// Places the libraries where this image's own loader searches by default.
-pub(crate) fn place(rootfs: Option<&Path>, libraries: &[Library]) -> Placed {
-    let root = rootfs.and_then(|path| InRoot::open(path).ok());
+pub(crate) fn place(root: Option<&InRoot>, libraries: &[Library]) -> Placed {
     let compat32 = libraries.iter().any(|l| l.bits == 32);
-    let image = match &root {
+    let image = match root {
         Some(root) => Image::identify(MACHINE, compat32, |path| root.read(Path::new(path), MAX_LOADER_BYTES).ok()),
         None => Image::NoLoader,
     };
@@ -35,8 +34,7 @@ pub(crate) fn place(rootfs: Option<&Path>, libraries: &[Library]) -> Placed {
             class: if l.bits == 32 { Class::Elf32 } else { Class::Elf64 },
         })
         .collect();
-    let view =
-        linker::view::plan(&image, &wanted, |folder| root.as_ref().is_some_and(|root| root.is_dir(Path::new(folder))));
+    let view = linker::view::plan(&image, &wanted, |folder| root.is_some_and(|root| root.is_dir(Path::new(folder))));
     Placed {
         binds: view.binds.iter().map(|b| (b.host_path.to_string(), b.container_path.clone())).collect(),
         notes: view.notes.iter().map(|n| Note::new(n.code, "/root/path", n.message.clone())).collect(),

@@ -38,13 +38,13 @@ pub(crate) fn read(spec: &Node<'_>, policy: &RequestPolicy) -> Result<Asked, Ref
         return Ok(Asked::Nothing);
     }
     let annotated = annotations(spec, place)?;
-    if !annotated.is_empty() {
-        return annotated.ask(Source::Annotation);
+    let variables = if place == Place::Alone && policy.environment { environment(spec) } else { Words::default() };
+    // One source makes the request, annotations first; strict counts wherever it was said.
+    if annotated.ask_for_gpus() {
+        annotated.with_strict_of(&variables).ask(Source::Annotation)
+    } else {
+        variables.with_strict_of(&annotated).ask(Source::Environment)
     }
-    if place == Place::Alone && policy.environment {
-        return environment(spec).ask(Source::Environment);
-    }
-    Ok(Asked::Nothing)
 }
 
 fn place<'a>(spec: &'a Node<'_>) -> Place<'a> {
@@ -177,6 +177,17 @@ mod tests {
                 true,
                 "reserved",
             ),
+            (
+                r#"{"process":{"env":["QUILT_STRICT=true"]},"annotations":{"quilt.gpu/count":"1"}}"#.to_owned(),
+                true,
+                "STRICT_GPU_CONFLICT /process/env/0",
+            ),
+            (
+                r#"{"process":{"env":["QUILT_GPU_COUNT=1"]},"annotations":{"quilt.gpu/strict":"true"}}"#.to_owned(),
+                true,
+                "STRICT_GPU_CONFLICT /annotations/quilt.gpu~1strict",
+            ),
+            (r#"{"annotations":{"quilt.gpu/strict":"true"}}"#.to_owned(), true, "nothing"),
             (pod(""), true, "nothing"),
             (pod(r#","quilt.gpu/count.main":"2""#), true, "Annotation 2 []"),
             (pod(r#","quilt.gpu/count.other":"2""#), true, "nothing"),

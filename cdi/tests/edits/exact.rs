@@ -166,7 +166,10 @@ fn a_mount_follows_one_of_the_specs_at_once() {
     // What stands there already is not put there again.
     let moved = edits.inserted.iter().map(|(at, mount)| (if *at == 3 { 5 } else { *at }, mount.clone())).collect();
     assert_eq!(run(&once, &Edits { inserted: moved, ..Edits::default() }), (once.clone(), vec![]));
-    assert_eq!(run("{}", &Edits { inserted: edits.inserted[..1].to_vec(), ..Edits::default() }).0, format!(r#"{{"mounts":[{tx}]}}"#));
+    assert_eq!(
+        run("{}", &Edits { inserted: edits.inserted[..1].to_vec(), ..Edits::default() }).0,
+        format!(r#"{{"mounts":[{tx}]}}"#)
+    );
 }
 
 #[test]
@@ -238,7 +241,7 @@ fn wrong_shapes_are_refused_where_they_are_edited() {
         ("{}", "", env(&[("A", "a\0b")])),
         ("{}", "", Edits { mounts: vec![Mount::binary("/a\0", "/b")], ..Edits::default() }),
     ] {
-        let spec = json::parse_oci(text.as_bytes()).unwrap();
+        let spec = json::parse_data(text.as_bytes()).unwrap();
         let error = apply(text.as_bytes(), &spec, &edits).unwrap_err();
         assert_eq!(error.at, at, "{text}: {error}");
         assert_eq!(patch(&spec, &edits).unwrap_err(), error);

@@ -242,6 +242,16 @@ impl Config {
                 return Err(format!("{key}: {path:?} is not an absolute path"));
             }
         }
+        // A mount's source is compared as it stands, and no engine writes one with a slash at its end.
+        let plain = |path: &&String| path.starts_with('/') && !path.ends_with('/');
+        if let Some(path) = self.policy.allow_dev_mounts.iter().find(|path| !plain(path)) {
+            return Err(format!(
+                "/policy/allow_dev_mounts: {path:?} is not an absolute path without a slash at its end"
+            ));
+        }
+        if self.request.reservation_seconds == 0 {
+            return Err("/request/reservation_seconds: with 0 every reservation is over at once".to_owned());
+        }
         if self.runtime.low_level.is_empty() {
             return Err("/runtime/low_level: it names no runtime".to_owned());
         }
@@ -295,6 +305,9 @@ mod tests {
             ("[paths]\nlog_dir=''", "not an absolute path"),
             ("[host]\nroot='x'", "not an absolute path"),
             ("[runtime]\nlow_level=[]", "names no runtime"),
+            ("[policy]\nallow_dev_mounts=['/dev/']", "slash at its end"),
+            ("[policy]\nallow_dev_mounts=['/dev', 'dev']", "\"dev\" is not an absolute path"),
+            ("[request]\nreservation_seconds=0", "/request/reservation_seconds"),
             ("[policy]\nverify='no'", "verify"),
             ("[policy]\ncapabilities='x'", "not a driver capability"),
             ("[host", "line 1"),

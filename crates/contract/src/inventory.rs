@@ -39,8 +39,19 @@ pub struct Facts {
     pub driver_version: Option<String>,
     /// Character majors that belong to GPUs, by name, from `/proc/devices`, sorted by name then number.
     pub majors: Vec<(String, u32)>,
-    /// PCI addresses that the driver holds (`/proc/driver/nvidia/gpus`), sorted.
-    pub driver_gpus: Vec<String>,
+    /// The GPUs that the driver holds (`/proc/driver/nvidia/gpus`), by PCI address.
+    pub driver_gpus: Vec<DriverGpu>,
+}
+
+/// What the driver calls a GPU. Binding in another order, or another card in the slot, gives an address other names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DriverGpu {
+    /// PCI address.
+    pub pci: String,
+    /// `GPU-…`, when the driver tells it.
+    pub uuid: Option<String>,
+    /// The N of `/dev/nvidiaN`, when the driver tells it.
+    pub minor: Option<u32>,
 }
 
 /// One GPU.
@@ -72,6 +83,7 @@ pub struct Gpu {
 
 record!(Inventory { schema, facts, gpus, control, libraries, binaries, findings });
 record!(Facts { boot_id, driver_version, majors, driver_gpus });
+record!(DriverGpu { pci, uuid, minor });
 record!(Gpu { vendor, pci, index, uuid, minor, model, device_id, driver, numa, nodes, unavailable });
 record!(DeviceNode { path, host_path, major, minor, mode, uid, gid, role });
 record!(FileId { dev, ino, size, ctime, ctime_nsec });
@@ -173,6 +185,23 @@ pub struct Finding {
     pub message: String,
 }
 
+impl Facts {
+    /// Whether what rests on these facts holds while `now` is true. A name that the driver did not know then says nothing:
+    /// it learns some only when a GPU is first opened.
+    #[must_use]
+    pub fn hold(&self, now: &Self) -> bool {
+        fn agree<T: PartialEq>(then: &Option<T>, now: &Option<T>) -> bool {
+            then.is_none() || then == now
+        }
+        let same = |(then, now): (&DriverGpu, &DriverGpu)| {
+            then.pci == now.pci && agree(&then.uuid, &now.uuid) && agree(&then.minor, &now.minor)
+        };
+        (&self.boot_id, &self.driver_version, &self.majors) == (&now.boot_id, &now.driver_version, &now.majors)
+            && self.driver_gpus.len() == now.driver_gpus.len()
+            && self.driver_gpus.iter().zip(&now.driver_gpus).all(same)
+    }
+}
+
 impl Gpu {
     /// Whether it may be granted.
     #[must_use]
@@ -213,6 +242,31 @@ pub fn pci_address(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn facts_hold_until_a_known_name_is_another() {
+        let one = |uuid: Option<&str>, minor| Facts {
+            driver_gpus: vec![DriverGpu { pci: "0000:01:00.0".into(), uuid: uuid.map(str::to_owned), minor }],
+            ..Facts::default()
+        };
+        let then = one(Some("GPU-1"), Some(0));
+        for (then, now, hold) in [
+            (&then, then.clone(), true),
+            (&one(None, Some(0)), then.clone(), true),
+            (&one(None, None), then.clone(), true),
+            (&then, one(Some("GPU-2"), Some(0)), false),
+            (&then, one(Some("GPU-1"), Some(1)), false),
+            // A new card may not have told its name yet.
+            (&then, one(None, Some(0)), false),
+            (&then, Facts::default(), false),
+            (&Facts::default(), then.clone(), false),
+            (&then, Facts { boot_id: "other".into(), ..then.clone() }, false),
+            (&then, Facts { majors: vec![("nvidia".into(), 195)], ..then.clone() }, false),
+            (&then, Facts { driver_version: Some("570.1".into()), ..then.clone() }, false),
+        ] {
+            assert_eq!(then.hold(&now), hold, "{then:?} {now:?}");
+        }
+    }
 
     #[test]
     fn spellings_of_one_address() {

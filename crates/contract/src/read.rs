@@ -202,8 +202,8 @@ impl<A: FromJson, B: FromJson> FromJson for (A, B) {
 mod tests {
     use super::*;
     use crate::capability::{Capabilities, Capability};
-    use crate::inventory::{Binary, DeviceNode, Facts, FileId, Finding, Gpu, Inventory, Library, Role};
-    use crate::request::{Request, Source};
+    use crate::inventory::{Binary, DeviceNode, DriverGpu, Facts, FileId, Finding, Gpu, Inventory, Library, Role};
+    use crate::request::{Places, Request, Source};
     use crate::{Contract, Granted};
 
     fn inventory() -> Inventory {
@@ -222,7 +222,7 @@ mod tests {
             boot_id: "b".into(),
             driver_version: Some("535.1".into()),
             majors: vec![("nvidia".into(), 195)],
-            driver_gpus: vec!["0000:01:00.0".into()],
+            driver_gpus: vec![DriverGpu { pci: "0000:01:00.0".into(), uuid: None, minor: Some(0) }],
         };
         let gpu = Gpu {
             vendor: "nvidia".into(),
@@ -274,6 +274,7 @@ mod tests {
                 kind: None,
                 profile: None,
                 capabilities: Capabilities::default(),
+                places: Places::default(),
             },
             gpus: inventory.gpus.iter().map(Granted::of).collect(),
             nodes: inventory.control,

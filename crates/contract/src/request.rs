@@ -3,9 +3,15 @@
 //! The values are strings from annotations or environment; the JSON of a control plane has types. Both become one
 //! [`Request`], checked for shape here and against the node by the ledger.
 
+mod document;
+
 use serde::Serialize;
 
+pub use document::from_json;
+
 use crate::capability::Capabilities;
+use crate::json::Node;
+use crate::read::{FromJson, ReadError};
 use crate::refusal::{Code, Refusal};
 use crate::{record, word};
 
@@ -38,9 +44,40 @@ pub struct Request {
     pub profile: Option<String>,
     /// Driver capabilities asked for.
     pub capabilities: Capabilities,
+    /// Where each word stands, for refusals. Not part of the document.
+    #[serde(skip)]
+    pub places: Places,
 }
 
-record!(Request { source, count, ids, kind, profile, capabilities });
+impl Request {
+    /// Where a word stands (`count`, `ids`, `kind` …); when it was not given, the word that makes this a request.
+    #[must_use]
+    pub fn place(&self, word: &str) -> &str {
+        [word, "ids", "count"].into_iter().find_map(|word| self.places.of(word)).unwrap_or_default()
+    }
+}
+
+/// Where the words of a request stand: JSON pointers, or flags of a command line.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Places(Vec<(&'static str, String)>);
+
+impl Places {
+    fn of(&self, word: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| *known == word).map(|(_, place)| place.as_str())
+    }
+}
+
+impl FromJson for Places {
+    fn from_json(_: &Node<'_>) -> Result<Self, ReadError> {
+        Err(ReadError::new("places are not part of the document"))
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Self::default())
+    }
+}
+
+record!(Request { source, count, ids, kind, profile, capabilities, places });
 word!(Source { Annotation = "annotation", Environment = "environment", Json = "json", CommandLine = "command-line" });
 
 /// What a spec or document said about GPUs.
@@ -73,6 +110,25 @@ pub const KEYS: &[&str] =
 /// Most ids that one request may name.
 const MAX_IDS: usize = 256;
 
+/// A word that is read and of which one value is offered.
+struct LaterWord {
+    key: &'static str,
+    form: &'static str,
+    fits: fn(&str) -> bool,
+    only: &'static str,
+}
+
+const LATER: [LaterWord; 3] = [
+    LaterWord {
+        key: "sharing",
+        form: "exclusive or owner",
+        fits: |text| matches!(text, "exclusive" | "owner"),
+        only: "exclusive",
+    },
+    LaterWord { key: "fallback", form: "fail, cpu or a kind of GPU", fits: is_word, only: "fail" },
+    LaterWord { key: "wait", form: "a number with s, m or h, as in 30s", fits: is_time, only: "0s" },
+];
+
 impl Words {
     /// Adds a key; a later value of the same key replaces the earlier, as the container's own environment would.
     pub fn set(&mut self, key: &'static str, place: String, value: String) {
@@ -80,10 +136,21 @@ impl Words {
         self.given.push((key, place, value));
     }
 
-    /// Whether nothing was given.
+    /// Whether they are about GPUs: `strict` alone asks for none.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.given.is_empty()
+    pub fn ask_for_gpus(&self) -> bool {
+        self.given.iter().any(|(key, _, _)| *key != "strict")
+    }
+
+    /// These words, and the other source's `strict` unless it only repeats what is said here.
+    #[must_use]
+    pub fn with_strict_of(mut self, other: &Self) -> Self {
+        if let Some((place, value)) = other.get("strict")
+            && (self.get("strict").is_none() || value.trim() != "false")
+        {
+            self.set("strict", place.to_owned(), value.to_owned());
+        }
+        self
     }
 
     fn get(&self, key: &str) -> Option<(&str, &str)> {
@@ -120,6 +187,7 @@ impl Words {
         if strict {
             return Err(strict_conflict(self.get("strict").map_or("", |(place, _)| place)));
         }
+        self.refuse_later_words()?;
         if let Some((place, value)) = token {
             if count.is_some() || ids.is_some() {
                 return Err(invalid(
@@ -134,7 +202,6 @@ impl Words {
         }
         let place = self.get("ids").or_else(|| self.get("count")).map_or("", |(place, _)| place);
         let (count, ids) = agree(count, ids.unwrap_or_default(), place)?;
-        self.refuse_later_words()?;
         Ok(Asked::Gpus(Request {
             source,
             count,
@@ -145,15 +212,19 @@ impl Words {
                 Some((place, value)) => Capabilities::parse(value).map_err(|refusal| refusal.at(place, value))?,
                 None => Capabilities::default(),
             },
+            places: Places(self.given.iter().map(|(key, place, _)| (*key, place.clone())).collect()),
         }))
     }
 
     /// Words whose meaning this version does not carry out are refused: granting something else would be a lie.
     fn refuse_later_words(&self) -> Result<(), Refusal> {
-        for (key, only) in [("sharing", "exclusive"), ("fallback", "fail"), ("wait", "0s")] {
-            if let Some((place, value)) = self.get(key)
-                && value.trim() != only
-            {
+        for LaterWord { key, form, fits, only } in LATER {
+            let Some((place, value)) = self.get(key) else { continue };
+            if !fits(value.trim()) {
+                let help = format!("write {form}, or leave {key} out");
+                return Err(invalid("request-shape", &format!("{key} is {form}"), place, value, &help));
+            }
+            if value.trim() != only {
                 return Err(Refusal::new(
                     Code::Policy,
                     "request-not-offered",
@@ -165,118 +236,6 @@ impl Words {
         }
         Ok(())
     }
-}
-
-/// The JSON document of a control plane: `{"name","image","gpu_count","gpu_ids","command","strict", …}`.
-///
-/// # Errors
-/// `INVALID_GPU_REQUEST` with status 400 for any shape that is not exactly right, `STRICT_GPU_CONFLICT` for `strict`.
-pub fn from_json(bytes: &[u8]) -> Result<Asked, Refusal> {
-    let document = crate::json::parse_data(bytes).map_err(|error| {
-        Refusal::new(
-            Code::InvalidGpuRequest,
-            error.rule,
-            format!("the request is not one JSON document: {error}"),
-            "send one JSON object",
-        )
-    })?;
-    if !matches!(document.value, crate::json::Value::Object(_)) {
-        return Err(invalid(
-            "request-shape",
-            "a request is a JSON object",
-            "",
-            "",
-            "send {\"gpu_count\":1,\"gpu_ids\":[\"nvidia0\"]}",
-        ));
-    }
-    let known = ["gpu_count", "gpu_ids", "gpu_kind", "gpu_profile", "gpu_capabilities"];
-    for member in document.members() {
-        if member.key.to_ascii_lowercase().starts_with("gpu") && !known.contains(&member.key.as_ref()) {
-            return Err(invalid(
-                "request-unknown-key",
-                &format!("unknown key {:?}", member.key),
-                &format!("/{}", crate::json::pointer_token(&member.key)),
-                "",
-                &format!("known keys are {}", known.join(", ")),
-            ));
-        }
-    }
-    let strict = match document.get("strict") {
-        None => false,
-        Some(node) => node.as_bool().ok_or_else(|| {
-            invalid("request-shape", "strict is true or false", "/strict", "", "send true, false or leave it out")
-        })?,
-    };
-    let text = |key: &'static str| -> Result<Option<String>, Refusal> {
-        match document.get(key) {
-            None => Ok(None),
-            Some(node) => match node.as_str() {
-                Some(value) => Ok(Some(value.to_owned())),
-                None => Err(invalid(
-                    "request-shape",
-                    &format!("{key} is a string"),
-                    &format!("/{key}"),
-                    "",
-                    "send a string or leave it out",
-                )),
-            },
-        }
-    };
-    let count = match document.get("gpu_count") {
-        None => None,
-        Some(node) => Some(node.as_i64().and_then(|n| u32::try_from(n).ok()).ok_or_else(|| {
-            invalid("request-count", "gpu_count is a whole number, 0 or more", "/gpu_count", "", "send 1")
-        })?),
-    };
-    let named = match document.get("gpu_ids") {
-        None => Vec::new(),
-        Some(node) => {
-            let crate::json::Value::Array(items) = &node.value else {
-                return Err(invalid(
-                    "request-ids",
-                    "gpu_ids is a list of strings",
-                    "/gpu_ids",
-                    "",
-                    "send [\"nvidia0\"]",
-                ));
-            };
-            let texts: Option<Vec<&str>> = items.iter().map(|n| n.as_str()).collect();
-            let texts = texts.ok_or_else(|| {
-                invalid("request-ids", "gpu_ids is a list of strings", "/gpu_ids", "", "send [\"nvidia0\"]")
-            })?;
-            if texts.is_empty() { Vec::new() } else { ids("/gpu_ids", texts.into_iter())? }
-        }
-    };
-    let (kind, profile, capabilities) = (text("gpu_kind")?, text("gpu_profile")?, text("gpu_capabilities")?);
-    let count = count.unwrap_or(0);
-    if count == 0 && named.is_empty() {
-        return Ok(Asked::Nothing);
-    }
-    if !named.is_empty() && count as usize != named.len() {
-        return Err(invalid(
-            "request-count-ids",
-            &format!("gpu_count is {count} and gpu_ids has {}", named.len()),
-            "/gpu_ids",
-            &named.join(","),
-            "make gpu_count equal to the number of gpu_ids",
-        ));
-    }
-    if strict {
-        return Err(strict_conflict("/strict"));
-    }
-    Ok(Asked::Gpus(Request {
-        source: Source::Json,
-        count,
-        ids: named,
-        kind: kind.map(|value| word("/gpu_kind", &value)).transpose()?,
-        profile: profile.map(|value| word("/gpu_profile", &value)).transpose()?,
-        capabilities: match capabilities {
-            Some(value) => {
-                Capabilities::parse(&value).map_err(|refusal| refusal.at("/gpu_capabilities", value.clone()))?
-            }
-            None => Capabilities::default(),
-        },
-    }))
 }
 
 fn invalid(rule: &'static str, message: &str, place: &str, value: &str, help: &str) -> Refusal {
@@ -311,16 +270,15 @@ fn count(place: &str, value: &str) -> Result<u32, Refusal> {
 
 fn flag(place: &str, value: &str) -> Result<bool, Refusal> {
     match value.trim() {
-        "true" | "1" => Ok(true),
-        "false" | "0" | "" => Ok(false),
+        "true" => Ok(true),
+        "false" | "" => Ok(false),
         _ => Err(invalid("request-shape", "strict is true or false", place, value, "write true or false")),
     }
 }
 
 fn word(place: &str, value: &str) -> Result<String, Refusal> {
     let text = value.trim().to_ascii_lowercase();
-    let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'+' | b' ');
-    if text.is_empty() || text.len() > 64 || !text.bytes().all(fine) {
+    if !is_word(&text) {
         return Err(invalid(
             "request-shape",
             "a word of letters, digits, '.', '-', '_' or '+'",
@@ -330,6 +288,16 @@ fn word(place: &str, value: &str) -> Result<String, Refusal> {
         ));
     }
     Ok(text)
+}
+
+fn is_word(text: &str) -> bool {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'+' | b' ');
+    !text.is_empty() && text.len() <= 64 && text.bytes().all(fine)
+}
+
+fn is_time(text: &str) -> bool {
+    let number = text.strip_suffix(['s', 'm', 'h']);
+    number.is_some_and(|n| !n.is_empty() && n.len() <= 9 && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn ids<'a>(place: &str, list: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Refusal> {

@@ -97,7 +97,11 @@ impl Groups {
             let before = index.map_or(0, |index| index + 1);
             let wanted: Vec<_> = parts.iter().map(|part| part.under(place, before)).collect();
             if !stand_there(&wanted, mounts.get(before..).unwrap_or_default()) {
-                out.note("mount-cgroup", at, "the host's control groups with device filters are inside: shown read-only");
+                out.note(
+                    "mount-cgroup",
+                    at,
+                    "the host's control groups with device filters are inside: shown read-only",
+                );
                 all.extend(wanted);
             }
         }

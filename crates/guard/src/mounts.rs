@@ -135,7 +135,8 @@ fn root(setting: &Setting<'_>, groups: &mut Groups, out: &mut Findings) {
     let is_hosts =
         plain == "/" || [setting.case.dev_root, "/dev"].iter().any(|dev| paths::below(&plain, dev).is_some());
     let how = Bind { mount: None, recursive: true, writable: false };
-    let verdict = if is_hosts { behind(setting, &plain, how, groups) } else { own(setting, &plain, how).map(|()| None) };
+    let verdict =
+        if is_hosts { behind(setting, &plain, how, groups) } else { own(setting, &plain, how).map(|()| None) };
     report(verdict, || "/root/path".to_owned(), written, out);
 }
 

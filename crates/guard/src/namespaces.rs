@@ -40,6 +40,10 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
     }
     if setting.hardened() && !own_pids {
         missing("ns-hostpid", "pid");
+    } else if !own_pids && !setting.sys_admin {
+        let message =
+            "the container sees the host's processes, and the files of those with no more rights than its own";
+        out.note("ns-hostpid", AT, message);
     }
     cgroup(setting.case.spec, out);
     if setting.hardened() {

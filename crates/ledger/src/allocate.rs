@@ -22,15 +22,27 @@ pub fn allocate<'a>(
 ) -> Result<Vec<&'a Gpu>, Refusal> {
     if let Some(profile) = &request.profile {
         let help = "leave the profile out to get whole GPUs";
-        return Err(
-            Refusal::new(Code::UnknownGpu, "request-profile", "this node has no MIG instances", help).at("", profile)
-        );
+        let refusal = Refusal::new(Code::UnknownGpu, "request-profile", "this node has no MIG instances", help);
+        return Err(refusal.at(request.place("profile"), profile));
     }
     if request.ids.is_empty() {
         by_count(inventory, taken, request, previous)
     } else {
         by_ids(inventory, taken, request)
     }
+}
+
+/// The GPUs (PCI addresses) that leases take, each given by the address and device minor it was made with.
+///
+/// A device number can move to another address while its container, which was given the number, goes on: then the lease
+/// takes both.
+pub fn taken<'a, 'l>(
+    inventory: &'a Inventory,
+    leases: impl Iterator<Item = (&'l str, Option<u32>)> + Clone,
+) -> Vec<&'a str> {
+    let is_taken =
+        |gpu: &&Gpu| leases.clone().any(|(pci, minor)| pci == gpu.pci || minor.is_some() && minor == gpu.minor);
+    inventory.gpus.iter().filter(is_taken).map(|gpu| gpu.pci.as_str()).collect()
 }
 
 fn by_count<'a>(
@@ -40,9 +52,12 @@ fn by_count<'a>(
     previous: &[String],
 ) -> Result<Vec<&'a Gpu>, Refusal> {
     let wanted = request.count as usize;
+    let refused = |code, rule, message: String, help: &str| {
+        Refusal::new(code, rule, message, help).at(request.place("count"), request.count.to_string())
+    };
     if wanted == 0 {
         let help = "ask for 1 or more, or leave the request out for no GPU";
-        return Err(Refusal::new(Code::InvalidGpuRequest, "request-count", "0 GPUs are asked for", help));
+        return Err(refused(Code::InvalidGpuRequest, "request-count", "0 GPUs are asked for".to_owned(), help));
     }
     let kind = request.kind.as_deref();
     let mut matching: Vec<&Gpu> = inventory.gpus.iter().filter(|gpu| is_kind(gpu, kind)).collect();
@@ -57,21 +72,21 @@ fn by_count<'a>(
             0 => "ask on a node that has such a GPU".to_owned(),
             _ => format!("ask for at most {present}"),
         };
-        return Err(Refusal::new(Code::UnknownGpu, "request-count", message, help));
+        return Err(refused(Code::UnknownGpu, "request-count", message, &help));
     }
     matching.retain(|gpu| gpu.usable());
     let usable = matching.len();
     if wanted > usable {
         let message = format!("{asked}{of_kind} asked, {present} present, only {usable} of them can be used now");
         let help = "try again when the node's GPUs are in order, or ask for fewer";
-        return Err(Refusal::new(Code::GpuUnavailable, "gpu-unavailable", message, help));
+        return Err(refused(Code::GpuUnavailable, "gpu-unavailable", message, help));
     }
     matching.retain(|gpu| !taken(&gpu.pci));
     if wanted > matching.len() {
         let idle = if usable < present { format!(" ({} cannot be used now)", present - usable) } else { String::new() };
         let message = format!("{asked}{of_kind} asked, {present} present{idle}, {} free", matching.len());
         let help = "try again when another container has ended, or ask for fewer";
-        return Err(Refusal::new(Code::CapacityFull, "capacity", message, help));
+        return Err(refused(Code::CapacityFull, "capacity", message, help));
     }
     // What the holder had before comes first, then the lowest address: the same question has the same answer.
     matching.sort_unstable_by_key(|gpu| (!previous.contains(&gpu.pci), gpu.pci.as_str()));
@@ -86,11 +101,12 @@ fn by_ids<'a>(
     request: &Request,
 ) -> Result<Vec<&'a Gpu>, Refusal> {
     let chosen = named_gpus(inventory, request)?;
+    let place = request.place("ids");
     let named = || request.ids.iter().zip(&chosen);
     if let Some((id, why)) = named().find_map(|(id, gpu)| gpu.unavailable.as_ref().map(|why| (id, why))) {
         let message = format!("{id} cannot be used now: {why}");
         let help = "name another GPU, or ask by count";
-        return Err(Refusal::new(Code::GpuUnavailable, "gpu-unavailable", message, help).at("", id));
+        return Err(Refusal::new(Code::GpuUnavailable, "gpu-unavailable", message, help).at(place, id));
     }
     let held: Vec<&str> = named().filter(|(_, gpu)| taken(&gpu.pci)).map(|(id, _)| id.as_str()).collect();
     if !held.is_empty() {
@@ -98,7 +114,7 @@ fn by_ids<'a>(
         let (asked, held_count, present) = (count(chosen.len()), held.len(), inventory.gpus.len());
         let message = format!("{asked} asked by name, {held_count} of them taken; {present} present, {free} free");
         let help = "try again when it is free, or ask by count";
-        return Err(Refusal::new(Code::CapacityFull, "capacity", message, help).at("", held.join(",")));
+        return Err(Refusal::new(Code::CapacityFull, "capacity", message, help).at(place, held.join(",")));
     }
     Ok(chosen)
 }
@@ -106,24 +122,25 @@ fn by_ids<'a>(
 /// The GPUs that a request names, each once, whatever state they are in.
 fn named_gpus<'a>(inventory: &'a Inventory, request: &Request) -> Result<Vec<&'a Gpu>, Refusal> {
     let named = request.ids.len();
+    let place = request.place("ids");
     if request.count as usize != named {
         let message = format!("the count is {} and {named} ids are named", request.count);
         let help = "make both equal, or give one of them";
-        return Err(invalid("request-count-ids", message, help, &request.ids.join(",")));
+        return Err(invalid("request-count-ids", message, help).at(place, request.ids.join(",")));
     }
     let mut chosen: Vec<&Gpu> = Vec::with_capacity(named);
     for id in &request.ids {
-        let gpu = find(inventory, id)?;
+        let gpu = find(inventory, id).map_err(|refusal| refusal.at(place, id))?;
         if let Some(at) = chosen.iter().position(|other| other.pci == gpu.pci) {
             let earlier = request.ids.get(at).map_or("", String::as_str);
             let message = format!("{earlier} and {id} are the same GPU");
-            return Err(invalid("request-ids", message, "name each GPU once", id));
+            return Err(invalid("request-ids", message, "name each GPU once").at(place, id));
         }
         let kind = request.kind.as_deref();
         if !is_kind(gpu, kind) {
             let message = format!("{id} is not of kind {:?}", kind.unwrap_or_default());
             let help = "leave the kind out, or name another GPU";
-            return Err(Refusal::new(Code::UnknownGpu, "request-kind", message, help).at("", id));
+            return Err(Refusal::new(Code::UnknownGpu, "request-kind", message, help).at(place, id));
         }
         chosen.push(gpu);
     }
@@ -145,12 +162,11 @@ fn find<'a>(inventory: &'a Inventory, id: &str) -> Result<&'a Gpu, Refusal> {
                 (false, n) => format!("this node has {} and none of that name", count(n)),
             };
             let help = "name a GPU as nvidia0, GPU-<uuid> or PCI address, or ask by count";
-            Err(Refusal::new(Code::UnknownGpu, "request-ids", has, help).at("", id))
+            Err(Refusal::new(Code::UnknownGpu, "request-ids", has, help))
         }
         several => {
-            let uuids: Vec<&str> = several.iter().filter_map(|gpu| gpu.uuid.as_deref()).collect();
-            let message = format!("{id} is the beginning of {} UUIDs: {}", uuids.len(), uuids.join(", "));
-            Err(invalid("request-ids", message, "give more of the UUID", id))
+            let message = format!("{id} is the beginning of {} UUIDs", several.len());
+            Err(invalid("request-ids", message, "give more of the UUID"))
         }
     }
 }
@@ -174,8 +190,8 @@ fn is_kind(gpu: &Gpu, kind: Option<&str>) -> bool {
     words(&kind.to_ascii_lowercase()).iter().all(|word| model.contains(word))
 }
 
-fn invalid(rule: &'static str, message: String, help: &str, value: &str) -> Refusal {
-    Refusal::new(Code::InvalidGpuRequest, rule, message, help).at("", value)
+fn invalid(rule: &'static str, message: String, help: &str) -> Refusal {
+    Refusal::new(Code::InvalidGpuRequest, rule, message, help)
 }
 
 fn count(n: usize) -> String {

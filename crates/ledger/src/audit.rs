@@ -11,12 +11,13 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use contract::key::sha256;
 use serde_json::{Map, Value};
 
 use crate::LedgerError;
-use crate::files::{Locked, crash_point, own_folder};
+use crate::files::{Locked, PATIENCE, crash_point, own_folder};
 use chain::Head;
 
 pub use chain::{Bad, Verified, read, verify};
@@ -81,6 +82,7 @@ pub struct Record {
 #[derive(Debug, Clone)]
 pub struct Audit {
     folder: PathBuf,
+    patience: Duration,
 }
 
 impl Audit {
@@ -90,7 +92,13 @@ impl Audit {
     /// The folder cannot be made, or others than its owner may write there.
     pub fn open(log_dir: &Path) -> Result<Self, AuditError> {
         own_folder(log_dir)?;
-        Ok(Self { folder: log_dir.to_owned() })
+        Ok(Self { folder: log_dir.to_owned(), patience: PATIENCE })
+    }
+
+    /// The same log for somebody who can do without a record: waits a second for its lock, not ten.
+    #[must_use]
+    pub fn hasty(self) -> Self {
+        Self { patience: Duration::from_secs(1), ..self }
     }
 
     /// Adds a record and says its number.
@@ -101,7 +109,7 @@ impl Audit {
     /// # Errors
     /// The record is not in the log.
     pub fn append(&self, record: &Record) -> Result<u64, AuditError> {
-        let locked = Locked::take(&self.folder, "audit.lock")?;
+        let locked = Locked::take_within(&self.folder, "audit.lock", self.patience)?;
         let path = locked.path(LOG);
         let failed = |e: &dyn std::fmt::Display| LedgerError::new("write", &path, e);
         if let Some(own) = OWN.iter().find(|own| record.fields.contains_key(**own)) {

@@ -22,6 +22,8 @@ const MAX_HISTORY: usize = 512;
 /// Most digests kept beside one original.
 const MAX_WRITTEN: usize = 8;
 const HISTORY: &str = "history";
+/// Most bytes of it that are read: a line names a key and its GPUs.
+const MAX_HISTORY_BYTES: u64 = 4 << 20;
 
 /// What lies under a key: its contract, or why that is not trusted.
 pub type Filed = (Key, Result<Contract, Refusal>);
@@ -202,17 +204,22 @@ impl Ledger {
         Ok(())
     }
 
+    fn history(&self) -> String {
+        let bytes = files::read(&self.path(HISTORY), MAX_HISTORY_BYTES).unwrap_or_default();
+        String::from_utf8(bytes).unwrap_or_default()
+    }
+
     /// The PCI addresses that a key had last; none when that is not remembered.
     pub(crate) fn previous(&self, key: &str) -> Vec<String> {
         // Advice only: an unreadable history means that another GPU may be chosen.
-        let text = std::fs::read_to_string(self.path(HISTORY)).unwrap_or_default();
+        let text = self.history();
         let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
         line.map(|pcis| pcis.split(' ').map(str::to_owned).collect()).unwrap_or_default()
     }
 
     /// Remembers what a key had, newest last, the oldest forgotten.
     pub(crate) fn remember(&self, locked: &Locked, key: &str, pcis: &[String]) -> Result<(), LedgerError> {
-        let text = std::fs::read_to_string(self.path(HISTORY)).unwrap_or_default();
+        let text = self.history();
         let others: Vec<&str> =
             text.lines().filter(|line| line.strip_prefix(key).is_none_or(|rest| !rest.starts_with(' '))).collect();
         let kept = others.len().min(MAX_HISTORY - 1);

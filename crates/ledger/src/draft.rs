@@ -7,12 +7,13 @@ use contract::key::Key;
 use contract::request::Request;
 use contract::{Code, Contract, Granted, Refusal, SCHEMA};
 
-/// Control nodes by name, and which of these capabilities needs them; an empty list: every GPU container does.
-const CONTROL: [(&str, &[Capability]); 4] = [
-    ("nvidiactl", &[]),
-    ("nvidia-uvm", &[Capability::Compute]),
-    ("nvidia-uvm-tools", &[Capability::Compute]),
-    ("nvidia-modeset", &[Capability::Graphics, Capability::Display]),
+/// Control nodes by name; which of these capabilities needs them (an empty list: every GPU container does); and, where
+/// nothing works without the node, the inventory's finding when it is missing. Tools and modesetting are missed by few.
+const CONTROL: [(&str, &[Capability], Option<&str>); 4] = [
+    ("nvidiactl", &[], Some("ctl-missing")),
+    ("nvidia-uvm", &[Capability::Compute], Some("uvm-missing")),
+    ("nvidia-uvm-tools", &[Capability::Compute], None),
+    ("nvidia-modeset", &[Capability::Graphics, Capability::Display], None),
 ];
 
 /// Writes the contract for granted GPUs. `id` is its name, `now` in seconds since 1970; `key` is absent for a reservation.
@@ -42,7 +43,7 @@ pub fn draft(
         })?;
         nodes.extend(gpu_nodes(gpu, granted, wanted)?);
     }
-    nodes.extend(control_nodes(inventory, wanted)?);
+    nodes.extend(control_nodes(inventory, request)?);
     let needed = |of: &[Capability]| of.iter().any(|capability| wanted.has(*capability));
     Ok(Contract {
         schema: SCHEMA,
@@ -66,7 +67,10 @@ pub fn draft(
 
 fn gpu_nodes(gpu: &Gpu, granted: &Granted, wanted: &Capabilities) -> Result<Vec<DeviceNode>, Refusal> {
     if !gpu.nodes.iter().any(|node| node.role == Role::Compute) {
-        return Err(not_ready(&format!("the device node of {} is missing", granted.name())));
+        return Err(not_ready(
+            format!("the device node of {} is missing", granted.name()),
+            "try again when the driver is ready; `quilt-gpu inventory` on the node says what it lacks",
+        ));
     }
     let given = |role| match role {
         Role::Compute => true,
@@ -77,32 +81,38 @@ fn gpu_nodes(gpu: &Gpu, granted: &Granted, wanted: &Capabilities) -> Result<Vec<
     Ok(gpu.nodes.iter().filter(|node| given(node.role)).cloned().collect())
 }
 
-fn control_nodes(inventory: &Inventory, wanted: &Capabilities) -> Result<Vec<DeviceNode>, Refusal> {
+fn control_nodes(inventory: &Inventory, request: &Request) -> Result<Vec<DeviceNode>, Refusal> {
+    let wanted = &request.capabilities;
     let mut nodes = Vec::new();
-    for (name, capabilities) in CONTROL {
+    for (name, capabilities, missing) in CONTROL {
         if !capabilities.is_empty() && !capabilities.iter().any(|capability| wanted.has(*capability)) {
             continue;
         }
         let node = inventory.control.iter().find(|node| node.path.rsplit('/').next() == Some(name));
-        match node {
-            Some(node) => nodes.push(node.clone()),
-            // Without these two nothing works inside; tools and modesetting are missed by few.
-            None if matches!(name, "nvidiactl" | "nvidia-uvm") => {
-                return Err(not_ready(&format!("the device node {name} is missing")));
-            }
-            None => {}
+        match (node, missing) {
+            (Some(node), _) => nodes.push(node.clone()),
+            (None, Some(code)) => return Err(without(inventory, request, name, capabilities, code)),
+            (None, None) => {}
         }
     }
     Ok(nodes)
 }
 
-fn not_ready(what: &str) -> Refusal {
-    Refusal::new(
-        Code::DriverNotReady,
-        "node-missing",
-        what,
-        "try again when the driver is ready; `quilt-gpu doctor` on the node says what it lacks",
-    )
+/// The refusal for a control node that is not there, in the words of the finding that says what would mend it.
+fn without(inventory: &Inventory, request: &Request, name: &str, needed_by: &[Capability], code: &str) -> Refusal {
+    let finding = inventory.findings.iter().find(|finding| finding.code == code);
+    let what = finding.map_or_else(|| format!("the device node {name} is missing"), |finding| finding.message.clone());
+    match needed_by {
+        [] => not_ready(what, "mend that on the node; `quilt-gpu inventory` shows whether it is"),
+        [first, ..] => {
+            let help = format!("mend that on the node, or ask without the capability {}", first.name());
+            not_ready(what, &help).at(request.place("capabilities"), request.capabilities.list())
+        }
+    }
+}
+
+fn not_ready(what: String, help: &str) -> Refusal {
+    Refusal::new(Code::DriverNotReady, "node-missing", what, help)
 }
 
 fn environment(gpus: &[Granted], wanted: &Capabilities, cuda: CudaVisibleDevices) -> Vec<(String, String)> {

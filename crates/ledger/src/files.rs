@@ -4,7 +4,7 @@
 //! which nothing reads and the next write takes over.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::LedgerError;
 
 /// How long a lock may be missed. Its holders write a few small files; one that is stopped must not stop all others.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Makes a folder that is root's alone, or checks that nobody else can write the one that is there.
 pub(crate) fn own_folder(path: &Path) -> Result<(), LedgerError> {
@@ -43,6 +43,11 @@ pub(crate) struct Locked {
 impl Locked {
     /// Takes the lock file `name` of `folder`.
     pub(crate) fn take(folder: &Path, name: &str) -> Result<Self, LedgerError> {
+        Self::take_within(folder, name, PATIENCE)
+    }
+
+    /// The same for somebody who can do without sooner.
+    pub(crate) fn take_within(folder: &Path, name: &str, patience: Duration) -> Result<Self, LedgerError> {
         let path = folder.join(name);
         let failed = |e: &dyn std::fmt::Display| LedgerError::new("lock", &path, e);
         // Each taker opens the file anew: the lock belongs to the open file, so threads exclude each other too.
@@ -59,8 +64,8 @@ impl Locked {
             match lock.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::Error(e)) => return Err(failed(&e)),
-                Err(TryLockError::WouldBlock) if begin.elapsed() > PATIENCE => {
-                    return Err(failed(&format!("another process has held it for {} s", PATIENCE.as_secs())));
+                Err(TryLockError::WouldBlock) if begin.elapsed() > patience => {
+                    return Err(failed(&format!("another process has held it for {} s", patience.as_secs())));
                 }
                 Err(TryLockError::WouldBlock) => std::thread::sleep(pause),
             }
@@ -102,6 +107,19 @@ impl Locked {
             Err(error) => Err(LedgerError::new("remove", &path, &error)),
         }
     }
+}
+
+/// The bytes of a regular file of at most `max` bytes. Never waits: whatever else lies there is an error.
+pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    if file.take(max + 1).read_to_end(&mut bytes)? as u64 > max {
+        return Err(io::Error::other(format!("it is larger than {max} bytes")));
+    }
+    Ok(bytes)
 }
 
 /// The names in a folder; none when it does not exist.

@@ -39,7 +39,7 @@ mod query;
 mod reservation;
 mod store;
 
-pub use allocate::allocate;
+pub use allocate::{allocate, taken};
 pub use documents::{Filed, Original};
 pub use draft::draft;
 pub use lease::{HeldBy, Lease};

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use contract::key::Key;
 use contract::{Contract, Granted, Refusal};
 
+use crate::documents::Original;
+use crate::files;
 use crate::lease::{HeldBy, Lease};
 use crate::store::Ledger;
 
@@ -26,12 +28,25 @@ impl Ledger {
     /// The low-level runtime that a key's container was created with.
     #[must_use]
     pub fn low_level(&self, key: &Key) -> Option<PathBuf> {
-        let names = self.names().ok()?;
-        let name = names.iter().find(|name| name.tag == key.as_str())?;
-        match self.read(name).ok()?.holder {
+        match self.holder(key)? {
             HeldBy::Container { low_level, .. } => Some(low_level.into()),
             HeldBy::Draining { .. } | HeldBy::Name { .. } | HeldBy::Reservation { .. } => None,
         }
+    }
+
+    /// The folder that exists while the low-level runtime knows a key's container.
+    #[must_use]
+    pub fn state_folder(&self, key: &Key) -> Option<PathBuf> {
+        match self.holder(key)? {
+            HeldBy::Container { state_root, container, .. } => Some(Path::new(&state_root).join(container)),
+            HeldBy::Draining { .. } | HeldBy::Name { .. } | HeldBy::Reservation { .. } => None,
+        }
+    }
+
+    fn holder(&self, key: &Key) -> Option<HeldBy> {
+        let names = self.names().ok()?;
+        let name = names.iter().find(|name| name.tag == key.as_str())?;
+        Some(self.read(name).ok()?.holder)
     }
 
     /// The GPUs that a key has leases on.
@@ -41,6 +56,14 @@ impl Ledger {
         let own = names.iter().filter(|name| name.tag == key.as_str());
         let granted = |lease: Lease| Granted { pci: lease.pci, uuid: lease.uuid, minor: lease.minor };
         own.filter_map(|name| self.read(name).ok().map(granted)).collect()
+    }
+
+    /// The spec that lay at this path before our edits, whosever it was.
+    #[must_use]
+    pub fn original_at(&self, config_path: &str) -> Option<Original> {
+        let names = files::names(&self.path("originals")).ok()?;
+        let mut originals = names.iter().filter_map(|name| self.original(&Key::parse(name)?));
+        originals.find(|original| original.config_path == config_path)
     }
 
     /// PCI addresses that have a lease, dead or alive.

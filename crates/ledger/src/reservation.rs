@@ -6,7 +6,7 @@
 
 use contract::inventory::Inventory;
 use contract::request::Request;
-use contract::{Contract, Granted, Refusal, SCHEMA, read, record};
+use contract::{Code, Contract, Granted, Refusal, SCHEMA, read, record};
 use serde::Serialize;
 
 use crate::LedgerError;
@@ -48,7 +48,8 @@ impl Ledger {
     /// Reserves GPUs for `seconds`. `build` makes the contract (without a key) from what was granted.
     ///
     /// # Errors
-    /// As [`Ledger::grant`], or what `build` refuses; nothing is left reserved then.
+    /// As [`Ledger::grant`], or what `build` refuses, or `INVALID_GPU_REQUEST` when another contract has the id that it
+    /// gave; nothing is left reserved then.
     pub fn reserve(
         &self,
         inventory: &Inventory,
@@ -64,6 +65,7 @@ impl Ledger {
         let gpus =
             self.lease_out(&locked, self.names()?, inventory, request, &tag(&token), &HeldBy::Reservation { until })?;
         let promised = build(&gpus).and_then(|contract| {
+            self.refuse_known(&contract.id)?;
             let promise = Promise { version: 1, boot_id, until, contract };
             let bytes = serde_json::to_vec(&promise).map_err(|e| internal(&e))?;
             locked.place(&promise_path(&token), &bytes)?;
@@ -73,6 +75,30 @@ impl Ledger {
             self.drop_reserved(&locked, &token)?;
         }
         Ok(Reserved { token, contract: promised? })
+    }
+
+    /// One id names one contract, reserved or in force.
+    fn refuse_known(&self, id: &str) -> Result<(), Refusal> {
+        let in_force = self.contracts()?.into_iter().filter_map(|(_, contract)| contract.ok());
+        let reserved = self.reservations()?.into_iter().map(|reserved| reserved.contract);
+        if !in_force.chain(reserved).any(|contract| contract.id == id) {
+            return Ok(());
+        }
+        let help = "give another id, or none for a random one";
+        let message = "a contract with this id is reserved or in force";
+        Err(Refusal::new(Code::InvalidGpuRequest, "contract-id", message, help).at("", id))
+    }
+
+    /// The reservations that can still be redeemed, by token. A token is a secret: whoever has it gets the GPUs.
+    ///
+    /// # Errors
+    /// The folder cannot be listed.
+    pub fn reservations(&self) -> Result<Vec<Reserved>, LedgerError> {
+        let mut tokens = files::names(&self.path("reservations"))?;
+        tokens.sort_unstable();
+        let reserved =
+            |token: &str| Some(Reserved { token: token.to_owned(), contract: self.promise(token).ok()?.contract });
+        Ok(tokens.iter().filter_map(|name| reserved(name.strip_suffix(".json")?)).collect())
     }
 
     /// Turns a reservation into the container's own leases, once, and gives its contract, now bound to the container.

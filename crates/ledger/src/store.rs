@@ -13,10 +13,13 @@ use contract::{Code, Granted, Refusal};
 use node::process::Process;
 
 use crate::LedgerError;
-use crate::allocate::allocate;
+use crate::allocate::{allocate, taken};
 use crate::files::{self, Locked};
 use crate::lease::{HeldBy, Lease, Name, Standing, standing, state_folder};
 use crate::liveness::{Liveness, Machine};
+
+/// Most bytes of a lease that are read.
+const MAX_LEASE: u64 = 64 << 10;
 
 /// The container that GPUs are for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +126,7 @@ impl Ledger {
     }
 
     pub(crate) fn read(&self, name: &Name) -> Result<Lease, String> {
-        let bytes = std::fs::read(self.path(&Name::path(&name.pci, &name.tag)))
+        let bytes = files::read(&self.path(&Name::path(&name.pci, &name.tag)), MAX_LEASE)
             .map_err(|e| format!("its record cannot be read: {e}"))?;
         Lease::parse(&bytes)
     }
@@ -239,9 +242,11 @@ impl Ledger {
         tag: &str,
     ) -> Result<(Vec<&'a Gpu>, Vec<String>), Refusal> {
         let own: Vec<String> = leases.iter().filter(|lease| lease.tag == tag).map(|lease| lease.pci.clone()).collect();
-        let by_other = |pci: &str| leases.iter().any(|lease| lease.pci == pci && lease.tag != tag);
+        let number = |lease: &Name| self.read(lease).ok().and_then(|lease| lease.minor);
+        let others = leases.iter().filter(|lease| lease.tag != tag).map(|lease| (lease.pci.as_str(), number(lease)));
+        let taken = taken(inventory, others);
         let previous = if own.is_empty() && request.ids.is_empty() { self.previous(tag) } else { own.clone() };
-        allocate(inventory, &by_other, request, &previous).map(|chosen| (chosen, own))
+        allocate(inventory, &|pci| taken.contains(&pci), request, &previous).map(|chosen| (chosen, own))
     }
 
     /// Writes one lease after the other; those written are taken back when one fails. If this process dies half-way,
@@ -311,7 +316,8 @@ impl Ledger {
         let locked = self.lock()?;
         let pcis = own(self)?;
         if !pcis.is_empty() {
-            self.remember(&locked, key.as_str(), &pcis)?;
+            // Advice for the next time: what cannot be remembered may not keep a GPU.
+            let _ = self.remember(&locked, key.as_str(), &pcis);
         }
         self.forget_locked(&locked, key)?;
         let mut free = Vec::new();
@@ -395,7 +401,8 @@ impl Ledger {
             let pcis: Vec<String> = of_one.iter().map(|lease| lease.pci.clone()).collect();
             let Some(first) = of_one.first() else { continue };
             if !matches!(first.lease.holder, HeldBy::Reservation { .. }) {
-                self.remember(locked, &first.tag, &pcis)?;
+                // Advice for the next time, as in `release`.
+                let _ = self.remember(locked, &first.tag, &pcis);
             }
             self.end(locked, &first.tag, &pcis)?;
         }

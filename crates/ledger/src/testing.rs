@@ -8,7 +8,7 @@ use contract::capability::Capabilities;
 use contract::config::Policy;
 use contract::inventory::{DeviceNode, Facts, Gpu, Inventory, Role};
 use contract::key::Key;
-use contract::request::{Request, Source};
+use contract::request::{Places, Request, Source};
 use contract::{Contract, Granted, Refusal};
 use node::process::Process;
 use tempfile::TempDir;
@@ -149,6 +149,7 @@ pub(crate) fn count(count: u32) -> Request {
         kind: None,
         profile: None,
         capabilities: Capabilities::default(),
+        places: Places::default(),
     }
 }
 

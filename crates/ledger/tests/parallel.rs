@@ -12,7 +12,7 @@ use std::time::Duration;
 use contract::capability::Capabilities;
 use contract::inventory::{Facts, Gpu, Inventory};
 use contract::key::Key;
-use contract::request::{Request, Source};
+use contract::request::{Places, Request, Source};
 use contract::{Code, Refusal};
 use ledger::audit::{Audit, Kind, Record, verify};
 use ledger::{Holder, Ledger};
@@ -49,6 +49,7 @@ fn inventory() -> Inventory {
 
 fn request(count: usize) -> Request {
     Request {
+        places: Places::default(),
         source: Source::Json,
         count: u32::try_from(count).unwrap(),
         ids: Vec::new(),

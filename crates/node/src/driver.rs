@@ -3,7 +3,7 @@
 use std::fs;
 
 use contract::config::Host;
-use contract::inventory::{Facts, pci_address};
+use contract::inventory::{DriverGpu, Facts, pci_address};
 
 use crate::devices;
 use crate::error::{NodeError, found};
@@ -102,7 +102,8 @@ pub fn facts(host: &Host) -> Result<Facts, NodeError> {
     majors.retain(|(name, _)| devices::is_gpu_name(name));
     majors.sort_unstable();
     let driver_version = found(file::read(&host.path("proc/driver/nvidia/version")))?.and_then(|bytes| version(&bytes));
-    Ok(Facts { boot_id, driver_version, majors, driver_gpus: addresses(host)? })
+    let named = |(pci, Information { uuid, minor, .. })| DriverGpu { pci, uuid, minor };
+    Ok(Facts { boot_id, driver_version, majors, driver_gpus: gpus(host)?.into_iter().map(named).collect() })
 }
 
 #[cfg(test)]

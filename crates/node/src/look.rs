@@ -67,7 +67,8 @@ pub(crate) fn patiently(path: &str) -> Result<Seen, Blind> {
 
 /// Looks behind a path in a child process. `Err`: it gave no answer in time, and other paths need not be waited for.
 pub(crate) fn in_child(path: &str) -> Result<Result<Seen, Blind>, String> {
-    let answer = sys::in_child(PATIENCE, || encode(&patiently(path))).map_err(|e| format!("no process to look at it: {e}"))?;
+    let answer =
+        sys::in_child(PATIENCE, || encode(&patiently(path))).map_err(|e| format!("no process to look at it: {e}"))?;
     answer.as_deref().and_then(decode).ok_or_else(|| format!("no answer in time ({} s)", PATIENCE.as_secs()))
 }
 

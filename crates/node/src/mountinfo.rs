@@ -58,7 +58,7 @@ pub fn of(pid: u32) -> Result<Table, NodeError> {
 /// # Errors
 /// `/proc` is not there.
 pub fn own() -> Result<Table, NodeError> {
-    file::read("/proc/self/mountinfo").map(Table)
+    file::read("/proc/thread-self/mountinfo").map(Table)
 }
 
 /// Reads a mount table; a line that is not one of a mount table is left out.

@@ -31,7 +31,12 @@ impl Node {
     /// Looks at nothing yet.
     #[must_use]
     pub fn new(host: &Host) -> Self {
-        Self { host: host.clone(), landmarks: OnceLock::new(), hierarchies: OnceLock::new(), stuck: AtomicBool::new(false) }
+        Self {
+            host: host.clone(),
+            landmarks: OnceLock::new(),
+            hierarchies: OnceLock::new(),
+            stuck: AtomicBool::new(false),
+        }
     }
 
     fn landmarks(&self) -> &Landmarks {

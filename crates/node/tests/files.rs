@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use contract::config::Host;
-use contract::inventory::{DeviceNode, Role};
+use contract::inventory::{DeviceNode, DriverGpu, Role};
 use nix::sys::stat::{SFlag, makedev, mknod};
 use node::{InRoot, Mode, TrustError, check_node, file_id, pci, read_trusted, write_atomic};
 use tempfile::TempDir;
@@ -233,7 +233,7 @@ fn facts_of_a_made_up_node() {
         ("proc/devices", "Character devices:\n  1 mem\n511 nvidia-uvm\n195 nvidia\n240 vfio\n"),
         ("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.135  x\n"),
         ("proc/driver/nvidia/gpus/0000:c1:00.0/information", "Device Minor: \t 0\n"),
-        ("proc/driver/nvidia/gpus/0000:41:00.0/information", "Device Minor: \t 1\n"),
+        ("proc/driver/nvidia/gpus/0000:41:00.0/information", "GPU UUID: \t GPU-1\nDevice Minor: \t 1\n"),
     ] {
         fs::create_dir_all(folder.path().join(path).parent().unwrap()).unwrap();
         fs::write(folder.path().join(path), content).unwrap();
@@ -242,7 +242,11 @@ fn facts_of_a_made_up_node() {
     assert_eq!((facts.boot_id.as_str(), facts.driver_version.as_deref()), ("made-up", Some("550.135")));
     let majors: Vec<(&str, u32)> = facts.majors.iter().map(|(name, major)| (name.as_str(), *major)).collect();
     assert_eq!(majors, [("nvidia", 195), ("nvidia-uvm", 511), ("vfio", 240)]);
-    assert_eq!(facts.driver_gpus, ["0000:41:00.0", "0000:c1:00.0"]);
+    let named = |pci: &str, uuid: Option<&str>, minor| DriverGpu { pci: pci.into(), uuid: uuid.map(Into::into), minor };
+    assert_eq!(
+        facts.driver_gpus,
+        [named("0000:41:00.0", Some("GPU-1"), Some(1)), named("0000:c1:00.0", None, Some(0))]
+    );
     let gpus = node::driver::gpus(&host).unwrap();
     assert_eq!(
         gpus.iter().map(|(pci, info)| (pci.as_str(), info.minor)).collect::<Vec<_>>(),

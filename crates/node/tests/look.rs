@@ -268,6 +268,36 @@ fn the_hosts_dev_mounted_elsewhere() {
 }
 
 #[test]
+fn control_groups_are_found_wherever_they_are_mounted() {
+    in_private_mounts("control_groups_are_found_wherever_they_are_mounted", || {
+        let folder = TempDir::new().unwrap();
+        let at = text(&folder.path().canonicalize().unwrap());
+        let point = folder.path().join("a/b");
+        fs::create_dir_all(point.join("c")).unwrap();
+        if mount(Some("x"), &point, Some("cgroup2"), MsFlags::empty(), None::<&str>).is_err() {
+            return println!("skipped: no control groups of version 2");
+        }
+        let shown = |path: &str| node().filters_shown(&format!("{at}{path}")).unwrap();
+        // What runtimes go by.
+        let usual = Path::new("/sys/fs/cgroup");
+        mount(Some("x"), usual, Some("cgroup2"), MsFlags::empty(), None::<&str>).unwrap();
+        assert_eq!(shown(""), ["a/b"]);
+        assert_eq!(shown("/a"), ["b"]);
+        assert_eq!(shown("/a/b"), [""]);
+        assert_eq!(shown("/a/b/cgroup.procs"), [""]);
+        assert_eq!(shown("/a/bb"), [""; 0]);
+        assert!(node().filters_shown("/").unwrap().contains(&"sys/fs/cgroup".to_owned()));
+        let file = node().look(&format!("{at}/a/b/cgroup.procs"));
+        assert_eq!(file, Object::Other { real: format!("{at}/a/b/cgroup.procs"), kernels: true });
+        mount(Some("x"), &folder.path().join("a"), Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+        assert_eq!(shown(""), [""; 0], "covered");
+        for path in [&folder.path().join("a"), &point, usual] {
+            umount2(path, MntFlags::MNT_DETACH).unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_dead_server_is_not_waited_for() {
     in_private_mounts("a_dead_server_is_not_waited_for", || {
         let Ok(server) = fs::File::options().read(true).write(true).open("/dev/fuse") else {

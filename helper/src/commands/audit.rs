@@ -6,7 +6,7 @@ use ledger::audit::{self, Verified};
 use serde_json::{Map, Value, json};
 use shim::Setup;
 
-use crate::cli::Context;
+use crate::cli::{Context, later};
 use crate::exit::{Exit, Failure};
 use crate::table;
 
@@ -31,6 +31,9 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
     let json = context.json()?;
     if args.verify_log {
         return verify(&mut context, json);
+    }
+    if args.id.as_deref() == Some("report") {
+        return Err(later("audit report"));
     }
     let entries = entries(&context.setup, args.id.as_deref(), args.all)?;
     if json {

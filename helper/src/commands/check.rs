@@ -20,8 +20,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure> {
-    if let Err(cause) = std::fs::metadata(&args.path) {
-        return Err(Failure::Usage(format!("cannot look at {}: {cause}", args.path.display())));
+    let file = if args.path.is_dir() { args.path.join("config.json") } else { args.path.clone() };
+    if let Err(cause) = std::fs::metadata(&file) {
+        return Err(Failure::Usage(format!("cannot look at {}: {cause}", file.display())));
     }
     let verdict = shim::check(&args.path, &context.setup, || inventory::seen(&context.setup))?;
     match context.format {
@@ -50,7 +51,8 @@ fn document(verdict: &Verdict) -> Result<Document<'_>, Failure> {
         verdict: word,
         refusals,
         notes: &verdict.notes,
-        grant: verdict.grant.as_ref(),
+        // What is refused gets nothing, however far the decision went.
+        grant: verdict.grant.as_ref().filter(|_| verdict.refusals.is_empty()),
         patch: patch(verdict)?,
     })
 }

@@ -30,7 +30,7 @@ pub(crate) struct Args {
 enum Action {
     /// Reserves GPUs for a container that does not exist yet; prints its contract and token as JSON
     Prepare(Prepare),
-    /// Shows the contracts in force, or one of them as JSON
+    /// Shows the contracts in force and those of reservations, or one of them as JSON
     Show {
         /// The container's key, or the contract's id
         #[arg(value_name = "KEY|ID")]
@@ -154,33 +154,45 @@ fn in_force(context: &Context<'_>) -> Result<Vec<Keyed>, Failure> {
     ledger.contracts().map_err(Failure::internal)
 }
 
+/// Contracts that wait for their containers. Their tokens stay secret.
+fn reserved(context: &Context<'_>) -> Result<Vec<Contract>, Failure> {
+    let ledger = Ledger::open(context.setup.state_dir()).map_err(Failure::internal)?;
+    Ok(ledger.reservations().map_err(Failure::internal)?.into_iter().map(|reserved| reserved.contract).collect())
+}
+
 fn show_one(which: &str, context: &mut Context<'_>) -> Result<(), Failure> {
+    let has_id = |contract: &Contract| contract.id == which;
     let found = in_force(context)?
         .into_iter()
-        .find(|(key, contract)| key.as_str() == which || contract.as_ref().is_ok_and(|contract| contract.id == which));
-    match found {
-        Some((_, contract)) => context.document(&contract?),
+        .find(|(key, contract)| key.as_str() == which || contract.as_ref().is_ok_and(has_id))
+        .map(|(_, contract)| contract);
+    match found.or(reserved(context)?.into_iter().find(has_id).map(Ok)) {
+        Some(contract) => context.document(&contract?),
         None => Err(Failure::Wrong(format!(
-            "no contract in force has the key or id {which:?}; `quilt-gpu contract show` lists them"
+            "no contract in force or reserved has the key or id {which:?}; `quilt-gpu contract show` lists them"
         ))),
     }
 }
 
 fn show_all(context: &mut Context<'_>) -> Result<(), Failure> {
     let json = context.json()?;
-    let all = in_force(context)?;
+    // A reservation has no key yet.
+    let waiting = reserved(context)?.into_iter().map(|contract| (None, Ok(contract)));
+    let all: Vec<_> =
+        in_force(context)?.into_iter().map(|(key, contract)| (Some(key), contract)).chain(waiting).collect();
     if json {
-        let list: Vec<_> = all.iter().map(|(key, contract)| json!({ "key": key.as_str(), "contract": contract.as_ref().ok(), "refusal": contract.as_ref().err().map(Refusal::to_json) })).collect();
+        let list: Vec<_> = all.iter().map(|(key, contract)| json!({ "key": key.as_ref().map(Key::as_str), "contract": contract.as_ref().ok(), "refusal": contract.as_ref().err().map(Refusal::to_json) })).collect();
         return context.document(&list);
     }
     if all.is_empty() {
-        return Ok(writeln!(context.out, "no contract is in force")?);
+        return Ok(writeln!(context.out, "no contract is in force or reserved")?);
     }
-    let rows: Vec<_> = all.iter().map(|(key, contract)| row(key, contract)).collect();
+    let rows: Vec<_> = all.iter().map(|(key, contract)| row(key.as_ref(), contract)).collect();
     Ok(write!(context.out, "{}", table::render(["KEY", "ID", "GPUS", "CAPABILITIES"], &rows))?)
 }
 
-fn row(key: &Key, contract: &Result<Contract, Refusal>) -> [String; 4] {
+fn row(key: Option<&Key>, contract: &Result<Contract, Refusal>) -> [String; 4] {
+    let key = key.map_or("(reserved)", Key::as_str);
     match contract {
         Ok(contract) => [key.to_string(), contract.id.clone(), names(contract), contract.request.capabilities.list()],
         Err(refusal) => [key.to_string(), String::new(), String::new(), refusal.to_string()],

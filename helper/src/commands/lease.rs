@@ -5,7 +5,7 @@ use std::io::Write;
 use contract::key::Key;
 use contract::request::{Asked, Source, Words};
 use contract::{Code, Refusal};
-use ledger::{HeldBy, LeaseStatus, Ledger};
+use ledger::{HeldBy, LeaseStatus, Ledger, Reserved};
 use serde_json::{Value, json};
 use shim::Setup;
 
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
     let json = context.json()?;
     match &args.action {
         Action::List if json => {
-            let leases: Vec<Value> = in_force(&context.setup)?.iter().map(document).collect();
+            let leases = in_force(&context.setup)?;
             context.document(&leases)?;
         }
         Action::List => list(&context.setup, context.out)?,
@@ -89,11 +89,12 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
 }
 
 /// The leases in force; what was ended on the way is recorded.
-fn in_force(setup: &Setup) -> Result<Vec<LeaseStatus>, Failure> {
+fn in_force(setup: &Setup) -> Result<Vec<Value>, Failure> {
     let ledger = open(setup)?;
     let leases = ledger.leases().map_err(Failure::internal)?;
     shim::restore::settle(&ledger, setup).and_then(|()| shim::restore::orphans(&ledger)).map_err(Failure::internal)?;
-    Ok(leases)
+    let reserved = ledger.reservations().map_err(Failure::internal)?;
+    Ok(leases.iter().map(|status| document(status, &reserved)).collect())
 }
 
 fn open(setup: &Setup) -> Result<Ledger, Failure> {
@@ -109,15 +110,20 @@ pub(crate) fn list(setup: &Setup, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(write!(out, "{}", table::render(["GPU", "PCI", "HOLDER", "KEY", "BECAUSE"], &rows))?)
 }
 
-fn row(status: &LeaseStatus) -> [String; 5] {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let document = document(status);
-    ["gpu", "pci", "holder", "key", "because"].map(|field| document.get(field).map(text).unwrap_or_default())
+fn row(lease: &Value) -> [String; 5] {
+    let text = |field: &str| lease.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut row = ["gpu", "pci", "holder", "key", "because"].map(text);
+    if let (Some(contract), [.., because]) = (lease.get("contract").and_then(Value::as_str), &mut row) {
+        because.push_str(&format!(", contract {contract}"));
+    }
+    row
 }
 
 /// A lease for machines. A reservation's token is a secret and stays one.
-fn document(status: &LeaseStatus) -> Value {
+fn document(status: &LeaseStatus, reserved: &[Reserved]) -> Value {
     let lease = status.lease.as_ref();
+    let promised = |token: &str| reserved.iter().find(|reserved| reserved.token == token);
+    let promised = status.tag.strip_prefix("r-").and_then(promised);
     let kind = lease.map(|lease| match lease.holder {
         HeldBy::Container { .. } => "container",
         HeldBy::Draining { .. } => "draining",
@@ -131,6 +137,7 @@ fn document(status: &LeaseStatus) -> Value {
         "kind": kind,
         "holder": lease.map(|lease| lease.holder.name()),
         "key": Key::parse(&status.tag).map(|key| key.to_string()),
+        "contract": promised.map(|reserved| reserved.contract.id.as_str()),
         "since": lease.map(|lease| lease.since),
         "because": status.held_because,
     })
@@ -174,15 +181,16 @@ fn release(args: &Release, context: &mut Context<'_>, json: bool) -> Result<(), 
     let (who, freed) = match (holder, key, token) {
         (Some(name), ..) => (name.clone(), ledger.release_named(name)),
         (_, Some(key), _) => {
-            let parsed = Key::parse(key).ok_or_else(|| {
-                Failure::Usage(format!("--key {key:?} is not a key: 32 lower-case hexadecimal digits"))
-            })?;
+            let parsed = digits("--key", key)?;
             if !args.force {
                 refuse_living(&context.setup, &ledger, &parsed)?;
             }
             (key.clone(), shim::restore::give_back(&ledger, &parsed))
         }
-        (.., token) => ("a reservation".to_owned(), ledger.cancel(token.as_deref().unwrap_or_default())),
+        (.., token) => {
+            let token = digits("--token", token.as_deref().unwrap_or_default())?;
+            ("a reservation".to_owned(), ledger.cancel(token.as_str()))
+        }
     };
     let freed = freed.map_err(Failure::internal)?;
     if !freed.is_empty() {
@@ -198,6 +206,12 @@ fn release(args: &Release, context: &mut Context<'_>, json: bool) -> Result<(), 
         (false, true) => Ok(writeln!(context.out, "{} holds nothing", table::one_line(&who))?),
         (false, false) => Ok(writeln!(context.out, "released {}", freed.join(", "))?),
     }
+}
+
+/// Keys and tokens look alike.
+fn digits(flag: &str, value: &str) -> Result<Key, Failure> {
+    let wrong = || Failure::Usage(format!("{flag} {value:?} is not 32 lower-case hexadecimal digits"));
+    Key::parse(value).ok_or_else(wrong)
 }
 
 /// A GPU that is given back while its container runs gets a second user.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
@@ -69,6 +70,19 @@ fn a_refresh_stores_what_is_there_and_names_what_changed() {
     assert_eq!(stored, first["inventory"]);
     assert_eq!(node.call(&["inventory", "refresh"]).1, "nothing changed\n");
 
+    // A file that others could have written counts for nothing, even with the same bytes.
+    let stored = node.path("state/inventory.json");
+    fs::set_permissions(&stored, fs::Permissions::from_mode(0o666)).unwrap();
+    let (code, out, _) = node.call(&["inventory", "refresh"]);
+    assert!(code == 0 && out.starts_with("~ stored inventory: not used"), "{out}");
+    assert_eq!(fs::metadata(&stored).unwrap().permissions().mode() & 0o777, 0o644);
+    assert_eq!(node.call(&["inventory", "refresh"]).1, "nothing changed\n");
+    fs::set_permissions(node.path("state"), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::remove_file(&stored).unwrap();
+    let (code, _, err) = node.call(&["inventory", "refresh"]);
+    assert!(code == 4 && err.contains("will not use"), "{err}");
+    fs::set_permissions(node.path("state"), fs::Permissions::from_mode(0o700)).unwrap();
+
     fs::remove_file(node.path("node/dev/nvidia-uvm")).unwrap();
     let (code, out, _) = node.call(&["inventory", "refresh"]);
     assert!(code == 0 && out.contains("- node /dev/nvidia-uvm") && out.contains("+ finding uvm-missing"), "{out}");
@@ -90,6 +104,7 @@ fn a_control_plane_reserves_by_its_own_json() {
 
     let table = [
         (json!({"gpu_count": 2, "gpu_ids": ["nvidia1"]}), 1, 400, "INVALID_GPU_REQUEST"),
+        (json!({"gpu_count": 1, "gpu_ids": []}), 1, 400, "INVALID_GPU_REQUEST"),
         (json!({"gpu_ids": ["nvidia1"]}), 1, 400, "INVALID_GPU_REQUEST"),
         (json!({"gpu_count": 1, "gpu_ids": [""]}), 1, 400, "INVALID_GPU_REQUEST"),
         (json!({"gpu_count": 1, "gpu_kinds": "a100"}), 1, 400, "INVALID_GPU_REQUEST"),
@@ -120,6 +135,88 @@ fn a_reservation_is_given_up_by_its_token() {
     assert!(!leases.contains(token), "a token is a secret: {leases}");
     assert_eq!(node.json(&["lease", "release", "--token", token])["released"].as_array().unwrap().len(), 2);
     assert_eq!(node.holders(), [""; 0]);
+}
+
+#[test]
+fn a_reservation_is_listed_under_its_contract_and_once() {
+    let Some(node) = Node::make() else { return };
+    let (id, file) = ("0123456789abcdef0123456789abcdef", node.path("request.json"));
+    fs::write(&file, r#"{"gpu_count":1}"#).unwrap();
+    let words = ["contract", "prepare", "--request", &file, "--id", id];
+    let (code, out, _) = node.call(&words);
+    assert_eq!(code, 0, "{out}");
+    let prepared: Value = serde_json::from_str(&out).unwrap();
+    let token = prepared["token"].as_str().unwrap();
+
+    assert_eq!(node.json(&["contract", "show", id]), prepared["contract"]);
+    assert_eq!(
+        node.json(&["contract", "show"]),
+        json!([{ "key": null, "contract": prepared["contract"], "refusal": null }])
+    );
+    assert_eq!(node.json(&["lease", "list"])[0]["contract"], id);
+    for words in [["contract", "show"], ["lease", "list"]] {
+        let (_, out, _) = node.call(&words);
+        assert!(out.contains("(reserved)") && out.contains(id) && !out.contains(token), "{out}");
+    }
+
+    let (code, out, _) = node.call(&words);
+    assert!(code == 1 && out.contains("contract-id"), "one id twice: {out}");
+    assert_eq!(node.holders(), ["(reserved)"]);
+    let (code, _, err) = node.call(&["lease", "release", "--token", "zz"]);
+    assert!(code == 2 && err.contains("--token \"zz\""), "{err}");
+}
+
+#[test]
+fn without_unified_memory_there_is_everything_but_compute() {
+    let Some(node) = Node::make() else { return };
+    fs::remove_file(node.path("node/dev/nvidia-uvm")).unwrap();
+    let (code, answer) = node.prepare(&json!({"gpu_count": 1}));
+    assert_eq!((code, &answer["code"]), (3, &json!("DRIVER_NOT_READY")), "{answer}");
+    assert!(answer["message"].as_str().unwrap().contains("nvidia-modprobe -u"), "{answer}");
+    assert!(answer["help"].as_str().unwrap().contains("without the capability compute"), "{answer}");
+    let (code, answer) = node.prepare(&json!({"gpu_count": 1, "gpu_capabilities": "utility"}));
+    assert_eq!(code, 0, "{answer}");
+}
+
+#[test]
+fn a_gpu_that_changed_its_name_or_number_is_another_gpu() {
+    let Some(node) = Node::make() else { return };
+    let information = |slot: &str| node.path(&format!("node/proc/driver/nvidia/gpus/{slot}/information"));
+    let (_, answer) = node.prepare(&json!({"gpu_count": 1, "gpu_ids": ["nvidia0"]}));
+    let gpu = &answer["contract"]["gpus"][0];
+    let (slot, uuid) = (gpu["pci"].as_str().unwrap().to_owned(), gpu["uuid"].as_str().unwrap().to_owned());
+    let other = node.json(&["inventory"])["gpus"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|gpu| gpu["minor"] == 1)
+        .map(|gpu| gpu["pci"].as_str().unwrap().to_owned())
+        .unwrap();
+
+    // The driver numbers two GPUs the other way round: the number that was leased stays taken.
+    let [a, b] = [&slot, &other].map(|slot| fs::read_to_string(information(slot)).unwrap());
+    let renumbered = |text: &str, from: u32, to: u32| {
+        let changed = text.replace(&format!("Device Minor: \t {from}"), &format!("Device Minor: \t {to}"));
+        assert_ne!(changed, text);
+        changed
+    };
+    fs::write(information(&slot), renumbered(&a, 0, 1)).unwrap();
+    fs::write(information(&other), renumbered(&b, 1, 0)).unwrap();
+    for id in ["nvidia0", "nvidia1"] {
+        let (code, answer) = node.prepare(&json!({"gpu_count": 1, "gpu_ids": [id]}));
+        assert_eq!((code, &answer["code"]), (3, &json!("CAPACITY_FULL")), "{id}: {answer}");
+    }
+    let (code, answer) = node.prepare(&json!({"gpu_count": 2}));
+    assert_eq!(code, 0, "{answer}");
+    let minors: Vec<_> =
+        answer["contract"]["gpus"].as_array().unwrap().iter().map(|gpu| gpu["minor"].clone()).collect();
+    assert_eq!(minors, [2, 3].map(Value::from).to_vec());
+
+    // Another card in the slot: the old name is nobody's.
+    fs::write(information(&slot), a.replace(&uuid, "GPU-00000000-1111-2222-3333-444444444444")).unwrap();
+    fs::write(information(&other), b).unwrap();
+    let (code, answer) = node.prepare(&json!({"gpu_count": 1, "gpu_ids": [uuid]}));
+    assert_eq!((code, &answer["code"], &answer["at"]), (1, &json!("UNKNOWN_GPU"), &json!("/gpu_ids")), "{answer}");
 }
 
 #[test]
@@ -171,7 +268,7 @@ fn a_log_that_somebody_changed_is_noticed() {
 #[test]
 fn contracts_that_are_not_there() {
     let Some(node) = Node::make() else { return };
-    assert_eq!(node.call(&["contract", "show"]), (0, "no contract is in force\n".into(), String::new()));
+    assert_eq!(node.call(&["contract", "show"]), (0, "no contract is in force or reserved\n".into(), String::new()));
     assert_eq!(node.call(&["contract", "verify"]).0, 0);
     let (code, _, err) = node.call(&["contract", "show", "0123"]);
     assert!(code == 1 && err.contains("0123"), "{err}");
@@ -211,6 +308,9 @@ fn a_check_tells_the_verdict_and_takes_nothing() {
         (code, &verdict["verdict"], &verdict["refusals"][0]["code"]),
         (1, &json!("refuse"), &json!("STRICT_GPU_CONFLICT"))
     );
+    fs::remove_file(node.path("bundle/config.json")).unwrap();
+    let (code, _, err) = node.call(&["check", &node.path("bundle")]);
+    assert!(code == 2 && err.contains("bundle/config.json"), "{err}");
     let (code, _, err) = node.call(&["check", "/does/not/exist"]);
     assert!(code == 2 && err.contains("/does/not/exist"), "{err}");
 }

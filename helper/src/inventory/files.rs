@@ -37,6 +37,18 @@ impl Candidate {
         self.real.rsplit('/').next().unwrap_or(&self.real)
     }
 
+    /// Why a file that has the name of a needed library is not given out as it.
+    fn not_as(&self, soname: &str, elf: Option<&Elf>) -> Option<String> {
+        let Some(elf) = elf.filter(|elf| elf.kind == Kind::Shared) else {
+            return Some("it is no ELF library".to_owned());
+        };
+        match elf.soname.as_deref() {
+            Some(own) if own != soname => Some(format!("it calls itself {own}")),
+            _ if !self.trusted => Some("others than root can write it".to_owned()),
+            _ => None,
+        }
+    }
+
     /// Containers would run whatever somebody else puts into it.
     fn untrusted(&self) -> Finding {
         Finding {
@@ -51,22 +63,25 @@ impl Candidate {
 }
 
 /// The libraries of the loaded version among those found, each SONAME once for each class; the first found wins.
-pub(crate) fn libraries(candidates: Vec<(Candidate, Elf)>, version: &str) -> (Vec<Library>, Vec<Finding>) {
+pub(crate) fn libraries(candidates: Vec<(Candidate, Option<Elf>)>, version: &str) -> (Vec<Library>, Vec<Finding>) {
     let mut libraries: Vec<Library> = Vec::new();
-    let (mut findings, mut others) = (Vec::new(), Vec::new());
+    let (mut findings, mut others, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     for (candidate, elf) in candidates {
         let (stem, file_version) = candidate.name().split_once(".so.").unwrap_or((candidate.name(), ""));
+        let needed = NEEDED.into_iter().find(|needed| needed.split(".so").next() == Some(stem));
         if file_version != version && !OWN_VERSION.contains(&stem) {
-            if NEEDED.iter().any(|needed| needed.split(".so").next() == Some(stem)) {
-                others.push(file_version.to_owned());
-            }
+            others.extend(needed.map(|_| file_version.to_owned()));
             continue;
         }
+        if let Some(why) = needed.and_then(|needed| candidate.not_as(needed, elf.as_ref())) {
+            left_out.push(format!("{} is there, but {why}", candidate.real));
+        }
+        let Some(elf) = elf.filter(|elf| elf.kind == Kind::Shared) else { continue };
         let soname = elf.soname.clone().unwrap_or_else(|| candidate.name().to_owned());
         let bits = if elf.class == Class::Elf64 { 64 } else { 32 };
         let capabilities = capabilities(families::library_capabilities(&soname));
         let known = libraries.iter().any(|library| library.soname == soname && library.bits == bits);
-        if known || capabilities.is_empty() || elf.kind != Kind::Shared {
+        if known || capabilities.is_empty() {
             continue;
         }
         if !candidate.trusted {
@@ -87,16 +102,25 @@ pub(crate) fn libraries(candidates: Vec<(Candidate, Elf)>, version: &str) -> (Ve
         .into_iter()
         .filter(|needed| !libraries.iter().any(|library| library.soname == *needed && library.bits == 64))
         .collect();
-    findings.extend(other_versions(others, version, &missing));
+    findings.extend(other_versions(others, version, &missing, &left_out));
     (libraries, findings)
 }
 
 /// What a search that found too little, or too much, means.
-fn other_versions(mut others: Vec<String>, version: &str, missing: &[&str]) -> Option<Finding> {
+fn other_versions(mut others: Vec<String>, version: &str, missing: &[&str], left_out: &[String]) -> Option<Finding> {
     others.sort();
     others.dedup();
     let others = others.join(", ");
     let (code, stops, message) = match (missing.is_empty(), others.is_empty()) {
+        (false, _) if !left_out.is_empty() => (
+            "library-missing",
+            true,
+            format!(
+                "no {} of the loaded driver {version}: {}; mend that, or install the driver's user-space libraries again",
+                missing.join(" and "),
+                left_out.join("; ")
+            ),
+        ),
         (true, true) => return None,
         (true, false) => (
             "driver-version-mixed",

@@ -28,8 +28,8 @@ pub(crate) struct Seen {
     pub(crate) facts: Facts,
     pub(crate) functions: Vec<Function>,
     pub(crate) held: Vec<(String, Information)>,
-    /// Driver libraries and programs, of any version.
-    pub(crate) libraries: Vec<(Candidate, Elf)>,
+    /// Driver libraries, of any version: those that are no ELF files too, for whoever asks why one is missing.
+    pub(crate) libraries: Vec<(Candidate, Option<Elf>)>,
     pub(crate) programs: Vec<(String, Candidate)>,
     /// What reading itself found wrong.
     pub(crate) findings: Vec<Finding>,

@@ -73,7 +73,7 @@ struct Control {
     minor: u32,
     /// Named by the unified memory module, whose major is dynamic; the others share the GPUs' major.
     uvm: bool,
-    /// GPU containers cannot work without it.
+    /// No GPU container works without it, whatever capabilities it asks for.
     needed: bool,
     missing: &'static str,
     mend: &'static str,
@@ -92,7 +92,7 @@ const CONTROL: [Control; 4] = [
         name: "nvidia-uvm",
         minor: 0,
         uvm: true,
-        needed: true,
+        needed: false,
         missing: "uvm-missing",
         mend: "CUDA cannot start without it; run `nvidia-modprobe -u -c 0`",
     },

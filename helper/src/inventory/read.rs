@@ -37,7 +37,7 @@ pub(crate) fn seen(host: &Host) -> Result<Seen, String> {
     };
     seen.libraries = search::libraries(&root);
     seen.programs = search::programs(&root);
-    if seen.libraries.is_empty() {
+    if !seen.libraries.iter().any(|(_, elf)| elf.is_some()) {
         seen.findings.extend(elsewhere(host));
     }
     Ok(seen)
@@ -54,7 +54,7 @@ fn no_root(path: &str, cause: &std::io::Error) -> Finding {
 /// A configured driver root without a driver is as a rule a stale setting; nothing is taken from elsewhere unasked.
 fn elsewhere(host: &Host) -> Option<Finding> {
     let other = Root::open(Path::new(&host.root)).ok()?;
-    let (candidate, _) = search::libraries(&other).into_iter().next()?;
+    let (candidate, _) = search::libraries(&other).into_iter().find(|(_, elf)| elf.is_some())?;
     let message = format!(
         "[host] driver_root {} holds no driver libraries, and {} is there; if that is the driver, take driver_root out",
         host.driver_root(),

@@ -31,7 +31,7 @@ const CACHE: &str = "etc/ld.so.cache";
 const MAIN: [&str; 2] = ["libcuda.so.", "libnvidia-ml.so."];
 
 /// Every library that is the driver's by its name, each file once, in the order of the rules.
-pub(crate) fn libraries(root: &Root) -> Vec<(Candidate, Elf)> {
+pub(crate) fn libraries(root: &Root) -> Vec<(Candidate, Option<Elf>)> {
     let mut search = Search { root, found: Vec::new() };
     for path in cached(root) {
         search.take(&path, CACHE);
@@ -80,7 +80,7 @@ fn candidate(found: &Found, found_by: &str) -> Candidate {
 
 struct Search<'a> {
     root: &'a Root,
-    found: Vec<(Candidate, Elf)>,
+    found: Vec<(Candidate, Option<Elf>)>,
 }
 
 impl Search<'_> {
@@ -90,21 +90,20 @@ impl Search<'_> {
         }
     }
 
-    /// A name that leads to no ELF file is somebody's leftover and no library.
+    /// A name that leads to no regular file is somebody's leftover.
     fn take(&mut self, path: &str, rule: &str) {
         let Ok(found) = self.root.file(path) else { return };
         if self.found.iter().any(|(known, _)| known.real == found.real) {
             return;
         }
-        if let Ok(elf) = elf::inspect_with(|offset, buffer| found.file.read_exact_at(buffer, offset)) {
-            self.found.push((candidate(&found, rule), elf));
-        }
+        let elf = elf::inspect_with(|offset, buffer| found.file.read_exact_at(buffer, offset)).ok();
+        self.found.push((candidate(&found, rule), elf));
     }
 
     /// The folders that the driver's main libraries really lie in, as paths in the root, with the library.
     fn main_folders(&self) -> Vec<(String, String)> {
         let mut folders: Vec<(String, String)> = Vec::new();
-        for (candidate, _) in &self.found {
+        for (candidate, _) in self.found.iter().filter(|(_, elf)| elf.is_some()) {
             if let Some((folder, name)) = self.root.inside(&candidate.real).and_then(|path| path.rsplit_once('/'))
                 && MAIN.iter().any(|main| name.starts_with(main))
                 && !folders.iter().any(|(known, _)| known == folder)

@@ -6,8 +6,11 @@ use std::path::Path;
 
 use contract::Refusal;
 use contract::inventory::Inventory;
-use node::{Mode, write_atomic};
+use node::{Mode, TrustError, read_trusted, write_atomic};
 use shim::Setup;
+
+/// Largest stored inventory that is compared with, in bytes.
+const MAX_INVENTORY: usize = 4 << 20;
 
 /// What a refresh did.
 #[derive(Debug)]
@@ -18,22 +21,30 @@ pub struct Refreshed {
     pub changes: Vec<String>,
 }
 
-/// Looks at the node and stores what is there. The old inventory stays when the node cannot be read.
+/// Looks at the node and stores what is there. The old inventory stays when the node cannot be read. One that the runtime
+/// would not trust is replaced, whatever stands in it.
 ///
 /// # Errors
 /// What could not be read or written, and why.
 pub fn refresh(setup: &Setup) -> Result<Refreshed, String> {
     let inventory = super::discover(&setup.config.host)?;
     let path = setup.state_dir().join(shim::INVENTORY);
-    let before = std::fs::read(&path).ok();
-    let old = before.as_deref().and_then(|bytes| contract::read::document(bytes).ok());
+    let before = read_trusted(&path, MAX_INVENTORY);
+    let old = before.as_ref().ok().and_then(|file| contract::read::document(&file.bytes).ok());
     let bytes = serde_json::to_vec_pretty(&inventory)
         .map_err(|cause| format!("cannot write the inventory as JSON: {cause}"))?;
-    if before.as_deref() != Some(&bytes) {
+    if !before.as_ref().is_ok_and(|file| file.bytes == bytes) {
         make_folder(setup.state_dir())?;
         write_atomic(&path, &bytes, Mode::root(0o644), false).map_err(|cause| cause.to_string())?;
+        // A folder that others can write is not mended by a new file in it.
+        read_trusted(&path, MAX_INVENTORY).map_err(|why| format!("the runtime will not use what was stored: {why}"))?;
     }
-    let changes = super::changes(old.as_ref(), &inventory);
+    let mut changes = super::changes(old.as_ref(), &inventory);
+    if let Err(why) = before.as_ref()
+        && !matches!(why, TrustError::Missing(_))
+    {
+        changes.insert(0, format!("~ stored inventory: not used, {why}; written anew"));
+    }
     Ok(Refreshed { inventory, changes })
 }
 

@@ -42,7 +42,7 @@ struct Made {
     functions: Vec<Function>,
     held: Vec<(String, Information)>,
     nodes: BTreeMap<&'static str, AtName>,
-    libraries: Vec<(Candidate, Elf)>,
+    libraries: Vec<(Candidate, Option<Elf>)>,
     programs: Vec<(String, Candidate)>,
 }
 
@@ -92,7 +92,7 @@ fn candidate(path: &str) -> Candidate {
     }
 }
 
-fn library(stem: &str, version: &str, soname: &str, class: Class) -> (Candidate, Elf) {
+fn library(stem: &str, version: &str, soname: &str, class: Class) -> (Candidate, Option<Elf>) {
     let folder = if class == Class::Elf64 { "usr/lib64" } else { "usr/lib" };
     let elf = Elf {
         class,
@@ -102,7 +102,7 @@ fn library(stem: &str, version: &str, soname: &str, class: Class) -> (Candidate,
         needed: Vec::new(),
         interp: None,
     };
-    (candidate(&format!("{folder}/{stem}.so.{version}")), elf)
+    (candidate(&format!("{folder}/{stem}.so.{version}")), Some(elf))
 }
 
 pub(super) fn codes(inventory: &Inventory) -> Vec<(&str, bool)> {
@@ -141,7 +141,7 @@ fn a_healthy_node_in_pci_order_with_minors_of_its_own() {
 #[test]
 fn nodes_that_are_missing_or_wrong() {
     let table: [(&str, Option<AtName>, &str, bool); 9] = [
-        ("nvidia-uvm", None, "uvm-missing", true),
+        ("nvidia-uvm", None, "uvm-missing", false),
         ("nvidia-uvm-tools", None, "uvm-tools-missing", false),
         ("nvidia-modeset", None, "modeset-missing", false),
         ("nvidiactl", None, "ctl-missing", true),
@@ -170,7 +170,7 @@ fn the_uvm_module_is_not_loaded_whatever_lies_in_dev() {
     let mut made = Made::new();
     made.facts.majors.retain(|(name, _)| name != "nvidia-uvm");
     let inventory = made.inventory();
-    assert_eq!(codes(&inventory), [("uvm-missing", true), ("uvm-tools-missing", false)]);
+    assert_eq!(codes(&inventory), [("uvm-missing", false), ("uvm-tools-missing", false)]);
     assert!(inventory.control.iter().all(|node| !node.path.contains("uvm")));
 }
 
@@ -232,7 +232,7 @@ fn without_a_driver_hardware_is_listed_and_nothing_given() {
 #[test]
 fn only_the_loaded_version_is_given_out() {
     let old = |soname, stem| library(stem, "470.1", soname, Class::Elf64);
-    type Row<'a> = (Vec<(Candidate, Elf)>, &'a [&'a str], &'a [(&'a str, bool)]);
+    type Row<'a> = (Vec<(Candidate, Option<Elf>)>, &'a [&'a str], &'a [(&'a str, bool)]);
     let table: [Row<'_>; 5] = [
         (Made::new().libraries, &["libcuda.so.1", "libnvidia-ml.so.1"], &[]),
         (
@@ -284,6 +284,29 @@ fn files_that_others_can_write_are_left_out() {
     let mut made = Made::new();
     made.libraries[0].0.trusted = false;
     assert_eq!(codes(&made.inventory()), [("file-untrusted", false), ("library-missing", true)]);
+}
+
+#[test]
+fn a_library_that_is_there_and_not_given_out_says_why() {
+    type Change = fn(&mut Made);
+    let table: [(Change, &str); 4] = [
+        (|made| made.libraries[0].0.trusted = false, "others than root can write it"),
+        (|made| made.libraries[0].1 = None, "it is no ELF library"),
+        (|made| made.libraries[0].1.as_mut().unwrap().kind = Kind::Other(0), "it is no ELF library"),
+        (|made| made.libraries[0].1.as_mut().unwrap().soname = Some("libother.so.1".into()), "libother.so.1"),
+    ];
+    for (change, part) in table {
+        let mut made = Made::new();
+        // Another version beside it does not hide the reason.
+        made.libraries.push(library("libcuda", "470.1", "libcuda.so.1", Class::Elf64));
+        change(&mut made);
+        let inventory = made.inventory();
+        let finding = inventory.findings.iter().find(|finding| finding.stops).unwrap();
+        assert_eq!(finding.code, "library-missing", "{part}");
+        for part in [part, "no libcuda.so.1 of the loaded driver", "/usr/lib64/libcuda.so.535.309.01"] {
+            assert!(finding.message.contains(part), "{part}: {}", finding.message);
+        }
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! everything else is as under plain runc.
 
 mod grants;
+mod groups;
 mod ordinary;
 mod privileged;
 mod refusals;

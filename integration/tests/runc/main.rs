@@ -2,6 +2,7 @@
 //! of leases and bundles. Messages are looked at only where a user would.
 
 mod grants;
+mod groups;
 mod hook;
 mod lifecycle;
 mod lookalikes;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::{Bench, bytes};
 
 /// A runc that reads another list of devices than the bundle has, and leaves the file as it was.
-const FORGETFUL: &str = r#"#!/bin/bash
+pub(crate) const FORGETFUL: &str = r#"#!/bin/bash
 bundle= previous= verb=
 for argument in "$@"; do
   [ "$previous" = --bundle ] && bundle=$argument
@@ -38,7 +38,7 @@ cgroup=$(sed -n 's/^[0-9]*:devices://p' "/proc/$pid/cgroup")
 echo 'RULE' >"/sys/fs/cgroup/devices$cgroup/devices.allow"
 "#;
 
-fn program(path: PathBuf, text: &str) -> Result<PathBuf> {
+pub(crate) fn program(path: PathBuf, text: &str) -> Result<PathBuf> {
     let made = fs::write(&path, text).and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
     made.map(|()| path).map_err(|e| Error::new(e.to_string()))
 }
@@ -49,7 +49,7 @@ pub(crate) fn filter_opener(site: &Site, rule: &str) -> Result<PathBuf> {
 }
 
 /// A site whose low-level runtime is this program.
-fn site_over(text: &str, verify: bool) -> Result<Site> {
+pub(crate) fn site_over(text: &str, verify: bool) -> Result<Site> {
     let site = Site::with(|host| host.gpus(4), &QuiltOptions { verify, ..QuiltOptions::default() })?;
     let runtime = program(site.join("runc-odd"), text)?;
     let config = String::from_utf8_lossy(&bytes(&site.quilt.config())?).into_owned();

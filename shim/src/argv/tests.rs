@@ -35,6 +35,7 @@ fn what_engines_send() {
         ("--root R start ID", "pass"),
         ("--root R kill ID 9", "pass"),
         ("features", "pass"),
+        ("create --help", "create  bundle=. root=None clear=true"),
         ("--version", "pass"),
         ("", "pass"),
         ("--root create state ID", "pass"),

@@ -48,6 +48,20 @@ fn words_of_a_tenant() {
         (vec![("count", "1"), ("strict", "maybe")], "INVALID_GPU_REQUEST/request-shape"),
         (vec![("count", "1"), ("strict", "false")], "1 []"),
         (vec![("count", "1"), ("sharing", "owner")], "POLICY/request-not-offered"),
+        (vec![("count", "1"), ("strict", "1")], "INVALID_GPU_REQUEST/request-shape"),
+        (vec![("count", "1"), ("strict", "")], "1 []"),
+        (vec![("count", "1"), ("sharing", "exclusive"), ("fallback", "fail"), ("wait", "0s")], "1 []"),
+        (vec![("count", "1"), ("sharing", "everyone")], "INVALID_GPU_REQUEST/request-shape"),
+        (vec![("count", "1"), ("wait", "30s")], "POLICY/request-not-offered"),
+        (vec![("count", "1"), ("wait", "2h")], "POLICY/request-not-offered"),
+        (vec![("count", "1"), ("wait", "abc")], "INVALID_GPU_REQUEST/request-shape"),
+        (vec![("count", "1"), ("wait", "s")], "INVALID_GPU_REQUEST/request-shape"),
+        (vec![("count", "1"), ("wait", "30")], "INVALID_GPU_REQUEST/request-shape"),
+        (vec![("count", "1"), ("wait", "-1s")], "INVALID_GPU_REQUEST/request-shape"),
+        (vec![("count", "1"), ("fallback", "cpu")], "POLICY/request-not-offered"),
+        (vec![("count", "1"), ("fallback", "a100")], "POLICY/request-not-offered"),
+        (vec![("count", "1"), ("fallback", "a/b")], "INVALID_GPU_REQUEST/request-shape"),
+        (vec![("contract", token), ("wait", "30s")], "POLICY/request-not-offered"),
         (vec![("contract", "zz")], "INVALID_GPU_REQUEST/request-token"),
         (vec![("contract", token), ("count", "1")], "INVALID_GPU_REQUEST/request-shape"),
     ] {
@@ -69,6 +83,8 @@ fn documents_of_a_control_plane() {
         (r#"{"name":"x"}"#, "nothing"),
         (r#"{"gpu_ids":["nvidia0"]}"#, "INVALID_GPU_REQUEST/request-count-ids"),
         (r#"{"gpu_count":2,"gpu_ids":["nvidia0"]}"#, "INVALID_GPU_REQUEST/request-count-ids"),
+        (r#"{"gpu_count":1,"gpu_ids":[]}"#, "INVALID_GPU_REQUEST/request-count-ids"),
+        (r#"{"gpu_ids":[]}"#, "nothing"),
         (r#"{"gpu_count":2,"gpu_ids":["nvidia0","nvidia0"]}"#, "INVALID_GPU_REQUEST/request-ids"),
         (r#"{"gpu_count":1,"gpu_ids":[""]}"#, "INVALID_GPU_REQUEST/request-ids"),
         (r#"{"gpu_count":1,"gpu_ids":[0]}"#, "INVALID_GPU_REQUEST/request-ids"),
@@ -86,4 +102,17 @@ fn documents_of_a_control_plane() {
     ] {
         assert_eq!(outcome(from_json(json.as_bytes())), expected, "{json}");
     }
+}
+
+#[test]
+fn a_request_knows_where_its_words_stand() {
+    let Ok(Asked::Gpus(request)) = words(&[("count", "1"), ("kind", "a100")]).ask(Source::Environment) else {
+        panic!()
+    };
+    assert_eq!((request.place("kind"), request.place("count")), ("env:kind", "env:count"));
+    assert_eq!(request.place("capabilities"), "env:count", "what was not said follows from what was");
+    let json = r#"{"gpu_count":1,"gpu_ids":["nvidia0"],"gpu_capabilities":"compute"}"#;
+    let Ok(Asked::Gpus(request)) = from_json(json.as_bytes()) else { panic!() };
+    assert_eq!((request.place("ids"), request.place("count")), ("/gpu_ids", "/gpu_count"));
+    assert_eq!((request.place("capabilities"), request.place("kind")), ("/gpu_capabilities", "/gpu_ids"));
 }

@@ -189,7 +189,8 @@ impl System for Fake {
 
     fn filters_shown(&self, real: &str) -> Result<Vec<String>, String> {
         self.ask("groups");
-        let below = |point: &String| Some(point.strip_prefix(real.trim_end_matches('/'))?.strip_prefix('/')?.to_owned());
+        let below =
+            |point: &String| Some(point.strip_prefix(real.trim_end_matches('/'))?.strip_prefix('/')?.to_owned());
         let inside = |point: &String| real == point || real.starts_with(&format!("{point}/"));
         let rest = |point: &String| if inside(point) { Some(String::new()) } else { below(point) };
         Ok(self.groups.iter().filter_map(rest).collect())

@@ -1,5 +1,7 @@
 use proptest::prelude::*;
 
+use contract::request::{Asked, Source, Words};
+
 use super::*;
 use crate::testing::{count, ids, inventory};
 
@@ -68,7 +70,7 @@ fn refusals() {
         (ids(&["nvidia7"]), vec![], Code::UnknownGpu, "this node has 4 GPUs"),
         (ids(&["GPU-"]), vec![], Code::UnknownGpu, "none of that name"),
         (ids(&["GPU-ffff"]), vec![], Code::UnknownGpu, "none of that name"),
-        (ids(&["GPU-abcd"]), vec![], Code::InvalidGpuRequest, "GPU-abcd0001-aaaa-bbbb-cccc-000000000001"),
+        (ids(&["GPU-abcd"]), vec![], Code::InvalidGpuRequest, "GPU-abcd is the beginning of 4 UUIDs"),
         (ids(&["nvidia0", "1:0.0"]), vec![], Code::InvalidGpuRequest, "nvidia0 and 1:0.0 are the same GPU"),
         (ids(&["nvidia0", "GPU-abcd0000"]), vec![], Code::InvalidGpuRequest, "the same GPU"),
         (kind(ids(&["nvidia3"]), "a100"), vec![], Code::UnknownGpu, "nvidia3 is not of kind \"a100\""),
@@ -99,7 +101,48 @@ fn refusals() {
         assert_eq!(refusal.code, code, "{request:?}: {refusal}");
         assert!(refusal.message.contains(words), "{request:?}: {refusal}");
         assert!(!refusal.help.is_empty(), "{refusal}");
+        // A tenant learns no other GPU's name.
+        let learnt =
+            node.gpus.iter().filter_map(|gpu| gpu.uuid.as_deref()).find(|uuid| refusal.to_string().contains(uuid));
+        assert_eq!(learnt, None, "{refusal}");
     }
+}
+
+#[test]
+fn refusals_name_the_word_and_its_value() {
+    let mut words = Words::default();
+    words.set("count", "/env/1".into(), "1".into());
+    words.set("ids", "/env/2".into(), "nvidia0".into());
+    let Ok(Asked::Gpus(named)) = words.ask(Source::Environment) else { panic!() };
+    let mut words = Words::default();
+    words.set("count", "/env/1".into(), "5".into());
+    let Ok(Asked::Gpus(counted)) = words.ask(Source::Environment) else { panic!() };
+    let renamed = |id: &str| Request { ids: vec![id.into()], ..named.clone() };
+    for (request, taken, at, value) in [
+        (named.clone(), vec![0], "/env/2", "nvidia0"),
+        (renamed("nvidia2"), vec![], "/env/2", "nvidia2"),
+        (renamed("nvidia9"), vec![], "/env/2", "nvidia9"),
+        (renamed("GPU-abcd"), vec![], "/env/2", "GPU-abcd"),
+        (kind(named.clone(), "h100"), vec![], "/env/2", "nvidia0"),
+        (counted.clone(), vec![], "/env/1", "5"),
+        (Request { count: 4, ..counted.clone() }, vec![], "/env/1", "4"),
+        (Request { count: 3, ..counted }, vec![0], "/env/1", "3"),
+    ] {
+        let refusal = ask(&four(), &taken, &request, &[]).unwrap_err();
+        assert_eq!((refusal.at.as_str(), refusal.value.as_str()), (at, value), "{refusal}");
+    }
+}
+
+#[test]
+fn a_lease_takes_its_address_and_whatever_has_its_device_number() {
+    let mut node = inventory(3);
+    assert_eq!(taken(&node, [("0000:02:00.0", Some(1))].into_iter()), ["0000:02:00.0"]);
+    assert_eq!(taken(&node, [("0000:02:00.0", None)].into_iter()), ["0000:02:00.0"]);
+    // The driver numbers the first two the other way round while 195:1 is open.
+    (node.gpus[0].minor, node.gpus[1].minor) = (Some(1), Some(0));
+    assert_eq!(taken(&node, [("0000:02:00.0", Some(1))].into_iter()), ["0000:01:00.0", "0000:02:00.0"]);
+    (node.gpus[0].minor, node.gpus[2].minor) = (None, None);
+    assert_eq!(taken(&node, [("0000:02:00.0", None)].into_iter()), ["0000:02:00.0"], "no number is not a number");
 }
 
 #[test]

@@ -17,6 +17,8 @@ use crate::LedgerError;
 use crate::files::{Locked, crash_point};
 
 const HEAD: &str = "audit.head";
+/// Most bytes of it: a torn tail of the log may stand in it, shortened.
+const MAX_HEAD: u64 = 1 << 20;
 /// What stands for the digest before the first record.
 pub(super) const ZERO: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
@@ -53,7 +55,7 @@ impl Head {
 
     /// What was written last; nothing when it is not there or cannot be read: the log itself says the rest.
     pub(super) fn read(folder: &Path) -> Option<Self> {
-        read::document(&std::fs::read(folder.join(HEAD)).ok()?).ok()
+        read::document(&crate::files::read(&folder.join(HEAD), MAX_HEAD).ok()?).ok()
     }
 
     pub(super) fn is_at(&self, size: u64) -> bool {
@@ -210,16 +212,19 @@ pub struct Bad {
 /// The log cannot be read; one that does not exist has no records.
 pub fn verify(log_dir: &Path) -> Result<Verified, AuditError> {
     let mut found = Verified::default();
-    // The lock, so that no record is half-written; a folder that is not there holds no log.
+    // A folder that is not there holds no log.
     if !log_dir.exists() {
         return Ok(found);
     }
+    let path = log_dir.join(LOG);
+    // The lock, so that nothing is half-written; then only what is there now, while others go on writing.
     let locked = Locked::take(log_dir, "audit.lock")?;
-    let path = locked.path(LOG);
     let known = Head::read(log_dir);
+    let size = std::fs::metadata(&path).map_or(0, |meta| meta.len());
+    drop(locked);
     let mut head: Option<Head> = None;
     let mut number = 0;
-    let complete = each_line(&path, |line, whole| {
+    let complete = each_line(&path, size, |line, whole| {
         number += 1;
         let next = next(head.as_ref(), line, whole)
             .and_then(|(next, link)| agrees(&next, known.as_ref()).map(|()| (next, link)));
@@ -295,7 +300,7 @@ pub fn read(
     mut wanted: impl FnMut(&Map<String, Value>) -> bool,
 ) -> Result<Vec<Map<String, Value>>, AuditError> {
     let mut records = Vec::new();
-    each_line(&log_dir.join(LOG), |line, _| {
+    each_line(&log_dir.join(LOG), u64::MAX, |line, _| {
         if let Ok(record) = serde_json::from_slice(line)
             && wanted(&record)
         {
@@ -306,14 +311,14 @@ pub fn read(
     Ok(records)
 }
 
-/// Calls `act` with each line, and whether it has an end, until it says stop; says whether it never did.
-fn each_line(path: &Path, mut act: impl FnMut(&[u8], bool) -> bool) -> Result<bool, AuditError> {
+/// Calls `act` with each line of the first `limit` bytes, and whether it has an end, until it says stop; says whether it never did.
+fn each_line(path: &Path, limit: u64, mut act: impl FnMut(&[u8], bool) -> bool) -> Result<bool, AuditError> {
     let failed = |e: std::io::Error| LedgerError::new("read", path, &e);
     let file = match File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
         other => other.map_err(failed)?,
     };
-    let mut reader = BufReader::new(file);
+    let mut reader = BufReader::new(file.take(limit));
     let mut line = Vec::new();
     while reader.read_until(b'\n', &mut line).map_err(failed)? > 0 {
         let whole = line.pop_if(|last| *last == b'\n').is_some();

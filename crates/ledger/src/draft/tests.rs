@@ -1,4 +1,4 @@
-use contract::inventory::{Binary, FileId, Library};
+use contract::inventory::{Binary, FileId, Finding, Library};
 
 use super::*;
 use crate::allocate::allocate;
@@ -129,6 +129,12 @@ fn missing_nodes_refuse_what_needs_them() {
     assert_eq!(code(&without("nvidia-uvm-tools"), "compute"), Ok(()));
     assert_eq!(code(&without("nvidia-modeset"), "graphics"), Ok(()));
     assert_eq!(code(&without("nvidiactl"), "utility"), Err(Code::DriverNotReady));
+    let mut known = without("nvidia-uvm");
+    let message = "/dev/nvidia-uvm does not exist; run `nvidia-modprobe -u`";
+    known.findings = vec![Finding { code: "uvm-missing".into(), stops: false, message: message.into() }];
+    let refusal = write(&known, "compute,utility", &Policy::default(), 1).unwrap_err();
+    assert_eq!((refusal.message.as_str(), refusal.value.as_str()), (message, "compute,utility"));
+    assert!(refusal.help.contains("without the capability compute"), "{refusal}");
     let mut bare = stocked();
     bare.gpus[0].nodes.clear();
     assert_eq!(code(&bare, "utility"), Err(Code::DriverNotReady));

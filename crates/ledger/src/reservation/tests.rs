@@ -95,6 +95,34 @@ fn given_up_or_never_made() {
 }
 
 #[test]
+fn a_reserved_device_number_is_taken_wherever_it_moves() {
+    let Some(mut stage) = Stage::new() else { return };
+    stage.reserve(1).unwrap();
+    let [first, second] = &mut stage.node.gpus[..] else { panic!() };
+    std::mem::swap(&mut first.minor, &mut second.minor);
+    let asked = stage.ledger.grant(&stage.node, &count(1), &stage.holder("a", 1));
+    assert_eq!(asked.unwrap_err().code, Code::CapacityFull);
+    assert_eq!(stage.tags().len(), 1);
+}
+
+#[test]
+fn one_id_names_one_contract() {
+    let Some(stage) = Stage::new() else { return };
+    let reserved = stage.reserve(1).unwrap();
+    assert_eq!(stage.ledger.reservations().unwrap(), std::slice::from_ref(&reserved));
+    let again = |stage: &Stage| stage.reserve(1).map(|_| ()).map_err(|refusal| (refusal.code, refusal.rule));
+    assert_eq!(again(&stage), Err((Code::InvalidGpuRequest, "contract-id")));
+    assert_eq!(stage.tags().len(), 1, "the second one left nothing");
+    let a = stage.holder("a", 1);
+    let contract = stage.ledger.redeem(&reserved.token, &a).unwrap();
+    stage.ledger.put_contract(&contract, &a.key).unwrap();
+    assert!(stage.ledger.reservations().unwrap().is_empty());
+    assert_eq!(again(&stage), Err((Code::InvalidGpuRequest, "contract-id")));
+    stage.ledger.release(&a.key).unwrap();
+    assert_eq!(again(&stage), Ok(()));
+}
+
+#[test]
 fn not_for_a_container_that_is_there() {
     let Some(stage) = Stage::new() else { return };
     let a = stage.holder("a", 1);

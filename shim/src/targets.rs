@@ -1,0 +1,140 @@
+//! Whether a volume of the tenant lies over a place where something granted must go.
+//!
+//! A mount point made inside a volume stays in the tenant's folder, and a mount inside it may propagate to the host.
+//! Places are compared as folders of the image, not as text: `/lib` and `/usr/lib` are one folder in many images.
+
+use std::path::Path;
+
+use contract::json::Node;
+use contract::{Code, Refusal};
+use node::InRoot;
+
+/// The deepest part of a path that is there in the image, and what is left of the path.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    there: Option<(u64, u64)>,
+    rest: Vec<String>,
+}
+
+/// Refuses a volume that covers one of `targets`, and one that stands exactly where a node of `nodes` must be.
+///
+/// # Errors
+/// `UNSAFE_SPEC`, naming the volume.
+pub(crate) fn refuse_covered(
+    spec: &Node<'_>,
+    root: Option<&InRoot>,
+    targets: &[&str],
+    nodes: &[&str],
+) -> Result<(), Refusal> {
+    let volumes: Vec<(usize, &str)> = volumes(spec).collect();
+    if volumes.is_empty() {
+        return Ok(());
+    }
+    let mut folders: Vec<&str> = targets.iter().chain(nodes).flat_map(|target| folders_above(target)).collect();
+    folders.sort_unstable();
+    folders.dedup();
+    let folders: Vec<(&str, Place)> = folders.into_iter().map(|folder| (folder, place(root, folder))).collect();
+    let nodes: Vec<(&str, Place)> = nodes.iter().map(|node| (*node, place(root, node))).collect();
+    for (index, destination) in volumes {
+        let here = place(root, destination);
+        let refusal = |message: String, help| {
+            Refusal::new(Code::UnsafeSpec, "target-in-volume", message, help)
+                .at(format!("/mounts/{index}/destination"), destination)
+        };
+        if let Some((folder, _)) = folders.iter().find(|(_, place)| *place == here) {
+            let message = format!("this volume covers {folder}, where a part of the GPU's driver must go");
+            return Err(refusal(message, "mount the volume somewhere else"));
+        }
+        if let Some((node, _)) = nodes.iter().find(|(_, place)| *place == here) {
+            let message = format!("something is mounted at {node}, where a granted device must be");
+            return Err(refusal(message, "leave the mount out: a granted GPU brings its device nodes along"));
+        }
+    }
+    Ok(())
+}
+
+/// The destinations of all binds, with their index.
+fn volumes<'a>(spec: &'a Node<'_>) -> impl Iterator<Item = (usize, &'a str)> {
+    let mounts = spec.get("mounts").map(Node::items).unwrap_or_default();
+    mounts.iter().enumerate().filter_map(|(index, mount)| {
+        let options = mount.get("options").map(Node::items).unwrap_or_default();
+        let bind = options.iter().filter_map(Node::as_str).any(|option| option == "bind" || option == "rbind");
+        mount.get("destination").and_then(Node::as_str).filter(|_| bind).map(|destination| (index, destination))
+    })
+}
+
+/// `/usr/lib` and `/usr` for `/usr/lib/libcuda.so.1`. Not `/`: nothing can be mounted over the root of a container.
+fn folders_above(target: &str) -> impl Iterator<Item = &str> {
+    target.char_indices().filter(|(at, c)| *c == '/' && *at > 0).filter_map(|(at, _)| target.get(..at))
+}
+
+fn place(root: Option<&InRoot>, path: &str) -> Place {
+    let there = |path: &str| root.and_then(|root| root.file_id(Path::new(path)).ok()).map(|id| (id.dev, id.ino));
+    // As it is written first: only the image tells where `..` leads behind a link.
+    if let Some(id) = there(path) {
+        return Place { there: Some(id), rest: Vec::new() };
+    }
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    for depth in (0..=parts.len()).rev() {
+        let (front, rest) = parts.split_at(depth);
+        if let Some(id) = there(&format!("/{}", front.join("/"))) {
+            return Place { there: Some(id), rest: rest.iter().map(|part| (*part).to_owned()).collect() };
+        }
+    }
+    Place { there: None, rest: parts.into_iter().map(str::to_owned).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(root: &Path, destination: &str) -> String {
+        let spec = format!(
+            "{{\"mounts\":[{{\"destination\":\"/x\",\"type\":\"tmpfs\"}},{{\"destination\":\"{destination}\",\"options\":[\"rbind\"]}}]}}"
+        );
+        let spec = contract::json::parse_oci(spec.as_bytes()).unwrap();
+        let root = InRoot::open(root).unwrap();
+        let targets =
+            ["/usr/lib/x86_64-linux-gnu/libcuda.so.1", "/usr/lib/x86_64-linux-gnu/libcuda.so", "/usr/bin/nvidia-smi"];
+        match refuse_covered(&spec, Some(&root), &targets, &["/dev/nvidia0"]) {
+            Ok(()) => "fine".to_owned(),
+            Err(refusal) => format!("{}: {}", refusal.at, refusal.message.split(',').next().unwrap()),
+        }
+    }
+
+    #[test]
+    fn folders_of_the_image_are_compared_not_text() {
+        let image = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(image.path().join("usr/lib/x86_64-linux-gnu")).unwrap();
+        std::fs::create_dir_all(image.path().join("usr/bin")).unwrap();
+        std::os::unix::fs::symlink("usr/lib", image.path().join("lib")).unwrap();
+        std::os::unix::fs::symlink("/usr/lib", image.path().join("odd")).unwrap();
+        let covers = |folder: &str| format!("/mounts/1/destination: this volume covers {folder}");
+        for (destination, expected) in [
+            ("/data", "fine".to_owned()),
+            ("/usr/lib/x86_64-linux-gnu/libcuda.so.1", "fine".to_owned()),
+            ("/usr/lib/python3", "fine".to_owned()),
+            ("/usr/local", "fine".to_owned()),
+            ("/usr/lib/x86_64-linux-gnu", covers("/usr/lib/x86_64-linux-gnu")),
+            ("/lib/x86_64-linux-gnu", covers("/usr/lib/x86_64-linux-gnu")),
+            ("/odd/x86_64-linux-gnu/", covers("/usr/lib/x86_64-linux-gnu")),
+            ("/usr//lib/./x86_64-linux-gnu", covers("/usr/lib/x86_64-linux-gnu")),
+            ("/lib/../lib", covers("/usr/lib")),
+            ("usr", covers("/usr")),
+            ("/nowhere/../usr/bin", covers("/usr/bin")),
+            ("/dev", covers("/dev")),
+            ("/dev/nvidia0", "/mounts/1/destination: something is mounted at /dev/nvidia0".to_owned()),
+            ("//dev/../dev/nvidia0", "/mounts/1/destination: something is mounted at /dev/nvidia0".to_owned()),
+            ("/dev/nvidia1", "fine".to_owned()),
+        ] {
+            assert_eq!(outcome(image.path(), destination), expected, "{destination}");
+        }
+    }
+}
