@@ -100,7 +100,8 @@ pub fn within_ceilings(request: &Request, config: &Config) -> Result<(), Refusal
             "count-ceiling",
             format!("{} GPUs were asked for, one container may have {most}", request.count),
             "ask for fewer",
-        ));
+        )
+        .at(request.place("count"), request.count.to_string()));
     }
     let beyond = request.capabilities.beyond(&config.policy.capabilities.0);
     if !beyond.is_empty() {
@@ -109,7 +110,8 @@ pub fn within_ceilings(request: &Request, config: &Config) -> Result<(), Refusal
             "capability-ceiling",
             format!("the driver capabilities {} are above this node's ceiling", beyond.join(",")),
             format!("ask for {} or fewer", config.policy.capabilities.0.list()),
-        ));
+        )
+        .at(request.place("capabilities"), beyond.join(",")));
     }
     Ok(())
 }
@@ -173,7 +175,7 @@ fn given_back(ledger: &Ledger, holder: &Holder, refusal: Refusal) -> Refusal {
 pub fn trusted(contract: &Contract, setup: &Setup) -> Result<(), Refusal> {
     let live = node::facts(&setup.config.host)
         .map_err(|e| stale("facts", &format!("the node's facts cannot be read: {e}")))?;
-    if live != contract.facts {
+    if !contract.facts.hold(&live) {
         return Err(stale("facts", "the driver or its device numbers changed since the contract was made"));
     }
     for item in &contract.nodes {

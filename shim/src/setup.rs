@@ -35,7 +35,7 @@ impl Setup {
             return Self::read(Path::new(config::DEFAULT_PATH));
         };
         let mut setup = Self::read(Path::new(&path));
-        if setup.bytes.is_empty() && setup.problem.is_none() {
+        if setup.problem.is_none() && !setup.path.exists() {
             let message = format!("the configuration that {} names is not there", config::PATH_VARIABLE);
             let help = "make the file, or take the variable out of the engine's environment";
             let named = setup.path.display().to_string();

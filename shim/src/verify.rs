@@ -54,15 +54,15 @@ pub(crate) fn created(
     Ok(())
 }
 
-/// Whether a device filter is attached and leaves no GPU open outside `granted`.
+/// What the device filter leaves open of GPUs outside `granted`, in words; nothing when it leaves none.
 ///
 /// # Errors
-/// What is open, or that nothing filters.
-pub(crate) fn filter(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), String> {
+/// No filter is attached, or it cannot be read.
+pub(crate) fn left_open(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<Option<String>, String> {
     let lines = match DeviceFilter::of(pid).map_err(|e| format!("the device filter cannot be read: {e}"))? {
         DeviceFilter::List(lines) => lines,
         // What programs let pass cannot be read; that one was attached can.
-        DeviceFilter::Programs(1..) => return Ok(()),
+        DeviceFilter::Programs(1..) => return Ok(None),
         DeviceFilter::Programs(0) | DeviceFilter::None => return Err("no device filter is attached".to_owned()),
     };
     // The kernel's list is complete: everything that it does not name is denied.
@@ -73,10 +73,15 @@ pub(crate) fn filter(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Res
                 .ok_or_else(|| format!("the device filter holds a line that cannot be read: {line}"))?,
         );
     }
-    match guard::open_gpus(&rules, numbers, granted) {
-        Some(open) => Err(format!("the device filter leaves a GPU open: {open}")),
-        None => Ok(()),
-    }
+    Ok(guard::open_gpus(&rules, numbers, granted).map(|open| format!("the device filter leaves a GPU open: {open}")))
+}
+
+/// Whether a device filter is attached and leaves no GPU open outside `granted`.
+///
+/// # Errors
+/// What is open, or that nothing filters.
+pub(crate) fn filter(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), String> {
+    left_open(pid, granted, numbers)?.map_or(Ok(()), Err)
 }
 
 /// Whether the container has no way out of its device filter: no group that it could move itself to. `base` is as above.

@@ -5,7 +5,8 @@
 //! | [`mod@allocate`] | which GPUs answer this request | nothing |
 //! | [`mod@draft`] | what does a container with these GPUs get | nothing |
 //! | `lease` | what stands in a lease, and does its holder still live | the machine, through [`Liveness`] |
-//! | `store` | grant, release, reclaim | the state folder |
+//! | `store` | grant | the state folder |
+//! | `ending` | release, reclaim | the state folder |
 //! | `reservation` | GPUs for a container that does not exist yet | the state folder |
 //! | `documents` | contracts, original specs, who had what before | the state folder |
 //! | `query` | what is known of a key | the state folder, reading |
@@ -32,6 +33,7 @@ pub mod allocate;
 pub mod audit;
 mod documents;
 pub mod draft;
+mod ending;
 mod files;
 mod lease;
 mod liveness;
@@ -42,10 +44,11 @@ mod store;
 pub use allocate::{allocate, taken};
 pub use documents::{Filed, Original};
 pub use draft::draft;
+pub use ending::{LeaseStatus, Reclaimed};
 pub use lease::{HeldBy, Lease};
 pub use liveness::{Liveness, Machine};
 pub use reservation::Reserved;
-pub use store::{Holder, LeaseStatus, Ledger, Reclaimed, named_key};
+pub use store::{Holder, Ledger, named_key};
 
 use contract::Refusal;
 

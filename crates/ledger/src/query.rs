@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use contract::inventory::Inventory;
 use contract::key::Key;
 use contract::{Contract, Granted, Refusal};
 
+use crate::allocate::taken;
 use crate::documents::Original;
 use crate::files;
-use crate::lease::{HeldBy, Lease};
+use crate::lease::{HeldBy, Lease, Name};
 use crate::store::Ledger;
 
 impl Ledger {
@@ -66,10 +68,13 @@ impl Ledger {
         originals.find(|original| original.config_path == config_path)
     }
 
-    /// PCI addresses that have a lease, dead or alive.
+    /// The GPUs (PCI addresses) of this inventory that leases take, dead or alive.
     #[must_use]
-    pub fn taken(&self) -> Vec<String> {
-        self.names().map(|names| names.into_iter().map(|name| name.pci).collect()).unwrap_or_default()
+    pub fn taken(&self, inventory: &Inventory) -> Vec<String> {
+        let names = self.names().unwrap_or_default();
+        let number = |name: &Name| self.read(name).ok().and_then(|lease| lease.minor);
+        let leases = names.iter().map(|name| (name.pci.as_str(), number(name)));
+        taken(inventory, leases).into_iter().map(str::to_owned).collect()
     }
 
     /// The contract of a reservation, left reserved.

@@ -14,8 +14,9 @@ use node::process::Process;
 
 use crate::LedgerError;
 use crate::allocate::{allocate, taken};
+use crate::ending::Reclaimed;
 use crate::files::{self, Locked};
-use crate::lease::{HeldBy, Lease, Name, Standing, standing, state_folder};
+use crate::lease::{HeldBy, Lease, Name, state_folder};
 use crate::liveness::{Liveness, Machine};
 
 /// Most bytes of a lease that are read.
@@ -58,37 +59,11 @@ pub fn named_key(name: &str) -> Key {
     Key::of("name", name)
 }
 
-/// A lease in force.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeaseStatus {
-    /// PCI address of the GPU.
-    pub pci: String,
-    /// The holder's key, or `r-` and a reservation's token.
-    pub tag: String,
-    /// Its record, when that can be read.
-    pub lease: Option<Lease>,
-    /// Why it is still in force, in words.
-    pub held_because: String,
-}
-
-/// A lease that was ended because its holder is gone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reclaimed {
-    /// PCI address of the GPU.
-    pub pci: String,
-    /// The holder's key, or `r-` and a reservation's token.
-    pub tag: String,
-    /// Its record.
-    pub lease: Lease,
-    /// How it is known that the holder is gone, in words.
-    pub gone_because: String,
-}
-
 /// The record of all leases of this node.
 pub struct Ledger {
     folder: PathBuf,
     pub(crate) machine: Box<dyn Liveness + Send + Sync>,
-    reclaimed: Mutex<Vec<Reclaimed>>,
+    pub(crate) reclaimed: Mutex<Vec<Reclaimed>>,
 }
 
 impl Ledger {
@@ -274,144 +249,6 @@ impl Ledger {
             }
         }
         Ok(())
-    }
-
-    /// Ends leases of a tag: first what rests on them, then they themselves.
-    fn end(&self, locked: &Locked, tag: &str, pcis: &[String]) -> Result<(), LedgerError> {
-        if let Some(key) = Key::parse(tag) {
-            self.drop_contract(locked, &key)?;
-        }
-        pcis.iter().try_for_each(|pci| locked.remove(&Name::path(pci, tag)).map(|_| ()))
-    }
-
-    /// What a deleted container's lease becomes while processes are left in its cgroup. Not knowing is no reason here: the
-    /// low-level runtime says that the container is gone.
-    fn draining(&self, name: &Name) -> Option<Lease> {
-        let lease = self.read(name).ok()?;
-        let (container, cgroup) = match &lease.holder {
-            HeldBy::Container { container, cgroup: Some(cgroup), .. } | HeldBy::Draining { container, cgroup } => {
-                (container.clone(), cgroup.clone())
-            }
-            _ => return None,
-        };
-        let left = self.machine.cgroup_is_empty(&cgroup) == Ok(false);
-        left.then_some(Lease { holder: HeldBy::Draining { container, cgroup }, ..lease })
-    }
-
-    /// Ends all that a container has here: leases, contract, original. Says which GPUs (PCI addresses) became free.
-    ///
-    /// Idempotent. The GPUs are remembered: a container of the same key gets them again when they are free. While processes
-    /// are left in the container's cgroup its leases stay, draining.
-    ///
-    /// # Errors
-    /// Something cannot be removed; then its leases are still there, and a second call mends it.
-    pub fn release(&self, key: &Key) -> Result<Vec<String>, LedgerError> {
-        let own = |ledger: &Self| -> Result<Vec<String>, LedgerError> {
-            Ok(ledger.names()?.into_iter().filter(|name| name.tag == key.as_str()).map(|name| name.pci).collect())
-        };
-        // Most deletes are of containers that never had a GPU: they take no lock.
-        if own(self)?.is_empty() && !self.has_original(key) {
-            return Ok(Vec::new());
-        }
-        let locked = self.lock()?;
-        let pcis = own(self)?;
-        if !pcis.is_empty() {
-            // Advice for the next time: what cannot be remembered may not keep a GPU.
-            let _ = self.remember(&locked, key.as_str(), &pcis);
-        }
-        self.forget_locked(&locked, key)?;
-        let mut free = Vec::new();
-        for pci in pcis {
-            let name = Name { pci, tag: key.as_str().to_owned() };
-            let path = Name::path(&name.pci, &name.tag);
-            match self.draining(&name) {
-                Some(lease) => {
-                    let bytes = serde_json::to_vec(&lease).map_err(|e| LedgerError::new("write", &self.path(&path), &e))?;
-                    locked.place(&path, &bytes)?;
-                }
-                None => free.push(name.pci),
-            }
-        }
-        self.end(&locked, key.as_str(), &free)?;
-        Ok(free)
-    }
-
-    /// Ends what [`Ledger::acquire_named`] took.
-    ///
-    /// # Errors
-    /// As [`Ledger::release`].
-    pub fn release_named(&self, name: &str) -> Result<Vec<String>, LedgerError> {
-        self.release(&named_key(name))
-    }
-
-    /// Ends the leases whose holders are plainly gone, and says which and why. Their specs are then in
-    /// [`Ledger::orphans`].
-    ///
-    /// # Errors
-    /// The state folder fails.
-    pub fn reclaim(&self) -> Result<Vec<Reclaimed>, LedgerError> {
-        self.reclaim_locked(&self.lock()?)?;
-        Ok(self.take_reclaimed())
-    }
-
-    /// What this ledger has reclaimed since it was last asked, [`Ledger::grant`]'s included: for the audit.
-    #[must_use]
-    pub fn take_reclaimed(&self) -> Vec<Reclaimed> {
-        self.reclaimed.lock().map(|mut list| std::mem::take(&mut *list)).unwrap_or_default()
-    }
-
-    /// The leases in force and why each is, after the dead ones were ended ([`Ledger::take_reclaimed`]).
-    ///
-    /// # Errors
-    /// The state folder fails.
-    pub fn leases(&self) -> Result<Vec<LeaseStatus>, LedgerError> {
-        let locked = self.lock()?;
-        self.reclaim_locked(&locked)?;
-        let mut list = Vec::new();
-        for name in self.names()? {
-            let (lease, standing) = self.judge(&name);
-            let (Standing::Held(held_because) | Standing::Gone(held_because)) = standing;
-            list.push(LeaseStatus { pci: name.pci, tag: name.tag, lease, held_because });
-        }
-        Ok(list)
-    }
-
-    fn judge(&self, name: &Name) -> (Option<Lease>, Standing) {
-        match self.read(name) {
-            Err(why) => (None, Standing::Held(why)),
-            Ok(lease) => {
-                let pending = name.token().is_some_and(|token| self.is_pending(token));
-                let standing = standing(&lease, pending, &*self.machine);
-                (Some(lease), standing)
-            }
-        }
-    }
-
-    /// Ends dead leases; says how many.
-    pub(crate) fn reclaim_locked(&self, locked: &Locked) -> Result<usize, LedgerError> {
-        let mut gone: Vec<Reclaimed> = Vec::new();
-        for name in self.names()? {
-            if let (Some(lease), Standing::Gone(gone_because)) = self.judge(&name) {
-                gone.push(Reclaimed { pci: name.pci, tag: name.tag, lease, gone_because });
-            }
-        }
-        // One holder's leases stand together; they are ended together.
-        gone.sort_unstable_by(|a, b| a.tag.cmp(&b.tag));
-        for of_one in gone.chunk_by(|a, b| a.tag == b.tag) {
-            let pcis: Vec<String> = of_one.iter().map(|lease| lease.pci.clone()).collect();
-            let Some(first) = of_one.first() else { continue };
-            if !matches!(first.lease.holder, HeldBy::Reservation { .. }) {
-                // Advice for the next time, as in `release`.
-                let _ = self.remember(locked, &first.tag, &pcis);
-            }
-            self.end(locked, &first.tag, &pcis)?;
-        }
-        self.sweep_reservations(locked)?;
-        let count = gone.len();
-        if let Ok(mut list) = self.reclaimed.lock() {
-            list.extend(gone);
-        }
-        Ok(count)
     }
 }
 
