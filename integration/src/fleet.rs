@@ -43,7 +43,9 @@ impl Fleet {
         let mut members = Vec::new();
         for n in 0..count {
             let id = format!("{name}-{n}");
-            let bundle = Bundle::sharing(folder.join(&id), spec, rootfs)?;
+            // runc gives equal ids of different state roots one cgroup, and another fleet may run beside this one.
+            let cgroup = format!("/quilt-gpu-fleet{}-{id}", folder.display().to_string().replace('/', "-"));
+            let bundle = Bundle::sharing(folder.join(&id), &spec.clone().cgroup(&cgroup), rootfs)?;
             let original = read(&bundle.config())?;
             members.push(Member { id, bundle, original });
         }

@@ -153,7 +153,7 @@ impl<'a> Making<'a> {
             && node::cgroup::is_empty(cgroup) == Ok(false)
         {
             let message = "this cgroup has processes already, which would get the GPU too";
-            let help = "give the container a cgroup of its own, or name none";
+            let help = "give the container a cgroup of its own: another cgroupsPath, or another id where none is named";
             let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, help);
             return Err(refusal.at("/linux/cgroupsPath", cgroup));
         }
