@@ -11,7 +11,7 @@ use crate::rfc6902::applied;
 use crate::{exact, model};
 
 fn samples() -> Vec<(String, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../integration/samples");
     let mut all: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     all.sort();
     assert!(all.len() >= 26, "samples are missing: {all:?}");
@@ -79,7 +79,7 @@ fn no_edit_gives_the_same_bytes_in_every_sample() {
 /// An image that brings the variable twice: one copy stays in place of the first, the rest of the document as it was.
 #[test]
 fn one_variable_changes_nothing_else() {
-    let (_, bytes) = samples().into_iter().find(|(name, _)| name == "cri-1.6-container.json").unwrap();
+    let (_, bytes) = samples().into_iter().find(|(name, _)| name == "cri16-container-config.json").unwrap();
     let text = String::from_utf8(bytes).unwrap();
     let edits = Edits { env: vec![("NVIDIA_VISIBLE_DEVICES".to_owned(), "void".to_owned())], ..Edits::default() };
     let edited = apply(text.as_bytes(), &json::parse_oci(text.as_bytes()).unwrap(), &edits).unwrap();

@@ -1,4 +1,4 @@
-//! Specs that real engines wrote (`tests/samples`): all are accepted as they are, each road to a GPU added to them is not.
+//! Specs that real engines wrote (`integration/samples`): all are accepted as they are, each road to a GPU added to them is not.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -11,11 +11,12 @@ use contract::json;
 
 /// Name and text of each sample, those with an engine's own GPU option or without.
 fn samples(with_gpus: bool) -> Vec<(String, String)> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/samples");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../integration/samples");
     let mut found: Vec<(String, String)> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.to_string_lossy().ends_with("-gpus.json") == with_gpus)
+        .filter(|path| !path.to_string_lossy().contains("-cdi-"))
+        .filter(|path| path.to_string_lossy().contains("-gpus-") == with_gpus)
         .map(|path| (path.file_stem().unwrap().to_string_lossy().into_owned(), fs::read_to_string(&path).unwrap()))
         .collect();
     found.sort();
