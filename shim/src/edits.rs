@@ -33,7 +33,10 @@ pub(crate) fn edits(
         Edits { drop_devices: changes.drop_devices.clone(), rules: changes.rules.clone(), ..Edits::default() };
     if !changes.read_only.is_empty() {
         let at_once = node::has_mount_attributes();
-        let mount = |one: &guard::ReadOnly| Mount::read_only(&one.source, &one.destination, at_once);
+        let mount = |one: &guard::ReadOnly| match &one.source {
+            Some(source) => Mount::read_only(source, &one.destination, at_once),
+            None => nothing(&one.destination),
+        };
         edits.inserted = changes.read_only.iter().map(|one| (one.before, mount(one))).collect();
     }
     let mut notes = Vec::new();

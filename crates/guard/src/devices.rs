@@ -1,5 +1,7 @@
 //! `linux.devices`: judged by type and number, whatever the path says.
 
+use std::borrow::Cow;
+
 use contract::json::{Node, pointer_token};
 use contract::{Code, Refusal};
 
@@ -31,23 +33,23 @@ enum What {
 /// Judges the entries.
 pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut seen: Vec<(&str, usize, What)> = Vec::new();
+    let mut seen: Vec<(Cow<'_, str>, usize, What)> = Vec::new();
     let list = out.list(setting.case.spec.path(&["linux", "devices"]), MOST_ITEMS, &AT);
     for (index, node) in list.iter().enumerate() {
         match read(node) {
             Err(wrong) => out.refuse(malformed(index, node, &wrong)),
             Ok((path, what)) => {
-                if setting.hardened() && paths::below(path, "/dev").is_none() {
+                if setting.hardened() && paths::below(&path, "/dev").is_none() {
                     let message = "the device node lies outside /dev, where it can stay behind in the image";
                     let refusal = Refusal::new(Code::UnsafeSpec, "device-path", message, "use a path below /dev");
-                    out.refuse(refusal.at(format!("{AT}/{index}/path"), path));
+                    out.refuse(refusal.at(format!("{AT}/{index}/path"), &*path));
                 }
-                number(setting, index, path, what, &mut outcome, out);
+                number(setting, index, &path, what, &mut outcome, out);
                 seen.push((path, index, what));
             }
         }
     }
-    seen.sort_unstable_by_key(|entry| (entry.0, entry.1));
+    seen.sort_unstable_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
     for pair in seen.windows(2) {
         if let [(path, _, first), (again, index, second)] = pair
             && path == again
@@ -56,7 +58,7 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Outcome {
             let message =
                 "two entries make different devices at the same path, and runtimes differ in which one is there";
             let refusal = Refusal::new(Code::UnsafeSpec, "device-path", message, "give each device a path of its own");
-            out.refuse(refusal.at(format!("{AT}/{index}/path"), *path));
+            out.refuse(refusal.at(format!("{AT}/{index}/path"), &**path));
         }
     }
     if !outcome.drop.is_empty() {
@@ -85,7 +87,7 @@ fn number(setting: &Setting<'_>, index: usize, path: &str, what: What, outcome: 
 
 fn malformed(index: usize, node: &Node<'_>, (field, why): &Wrong) -> Refusal {
     let (rule, help) = match field.as_str() {
-        "path" => ("device-path", "write an absolute path without empty, . or .. parts"),
+        "path" => ("device-path", "write an absolute path without .. parts"),
         field if !FIELDS.contains(&field) => ("json-unknown", "leave the field out"),
         _ => ("device-shape", "write type c, b, u or p, and whole numbers from 0 for major and minor"),
     };
@@ -94,11 +96,13 @@ fn malformed(index: usize, node: &Node<'_>, (field, why): &Wrong) -> Refusal {
         .at(format!("{AT}/{index}/{}", pointer_token(field)), written(node.get(field)))
 }
 
-fn read<'n>(node: &'n Node<'_>) -> Result<(&'n str, What), Wrong> {
+/// The path in its plain form: Docker leaves slashes as users write them.
+fn read<'n>(node: &'n Node<'_>) -> Result<(Cow<'n, str>, What), Wrong> {
     known_fields(node, FIELDS)?;
     let wrong = |field: &str, why| (field.to_owned(), why);
-    let path = node.get("path").and_then(Node::as_str).filter(|path| paths::is_plain(path));
-    let path = path.ok_or_else(|| wrong("path", "the path is not an absolute path in its plain form"))?;
+    let path = node.get("path").and_then(Node::as_str).filter(|path| path.starts_with('/') && !paths::climbs(path));
+    let path = path.map(paths::clean).filter(|path| path != "/");
+    let path = path.ok_or_else(|| wrong("path", "the path is not an absolute path without .. parts"))?;
     let number = |field: &'static str, most: u32| match node.get(field) {
         None => Ok(0),
         Some(value) => {

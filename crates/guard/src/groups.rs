@@ -1,5 +1,8 @@
-//! The host's control groups in a mount: who can write in the hierarchy that holds device filters moves itself out of its
-//! own. `ro` on a mount does not reach the mounts inside, so these are shown once more, read-only, right behind it.
+//! What a mount shows of the host and a container must not have: it is closed right behind the mount.
+//!
+//! Control groups: who can write in the hierarchy that holds device filters moves itself out of its own. `ro` on a mount
+//! does not reach the mounts inside, so these are shown once more, read-only. Our own folders: who can write there gives
+//! itself other tenants' GPUs, and who can read there has their reservations. An empty file system hides them.
 //!
 //! Right behind it, because the path is then resolved as the mount's own was, and because a later mount may show the
 //! whole again: `readonlyPaths` come last and would leave such a copy writable. Nothing else becomes read-only.
@@ -12,35 +15,39 @@ use crate::paths;
 use crate::setting::Setting;
 use crate::system::Object;
 
+/// The rules' names.
+const GROUPS: &str = "mount-cgroup";
+pub(crate) const OWN: &str = "mount-reserved-source";
 /// Where low-level runtimes look for version 2.
 const USUAL: &str = "/sys/fs/cgroup";
 
-/// A mount to be added: a part of what another one shows, read-only.
+/// A read-only mount to be added, over a part of what another one shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadOnly {
     /// Position in the spec's `mounts` that it must stand before; their number: at the end.
     pub before: usize,
-    /// Absolute path of the host.
-    pub source: String,
+    /// The same part once more, as an absolute path of the host. Nothing: an empty file system, which hides it.
+    pub source: Option<String>,
     /// Path of the container, in the words of the mount that it belongs to.
     pub destination: String,
 }
 
-/// The control groups that were found in mounts.
+/// The control groups and own folders that were found in mounts.
 #[derive(Debug, Default)]
 pub(crate) struct Groups(Vec<Found>);
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Found {
     /// Position of the mount; nothing for the root file system.
     mount: Option<usize>,
-    source: String,
+    /// The control groups' path; nothing for a folder of ours.
+    source: Option<String>,
     /// Path below the mount's own place; empty for this place.
     rest: String,
 }
 
 impl Groups {
-    /// Looks into the source of a bind. With CAP_SYS_ADMIN nothing read-only stays so.
+    /// Looks into a folder that is bound, or is an overlay's layer. With CAP_SYS_ADMIN nothing stays closed.
     pub(crate) fn bind(
         &mut self,
         setting: &Setting<'_>,
@@ -51,10 +58,20 @@ impl Groups {
         if setting.sys_admin {
             return Ok(());
         }
-        for rest in setting.machine.system.filters_shown(real)? {
+        let system = setting.machine.system;
+        for rest in system.filters_shown(real)? {
             if rest.is_empty() || recursive {
                 let source = if rest.is_empty() { real.to_owned() } else { joined(real, &rest) };
-                self.0.push(Found { mount, source, rest });
+                self.0.push(Found { mount, source: Some(source), rest });
+            }
+        }
+        for folder in setting.own_folders() {
+            let Some(rest) = paths::below(&folder, real).filter(|rest| !rest.is_empty()) else { continue };
+            // What hides the outer one hides the inner one, whose place is gone then.
+            let inner = setting.own_folders().any(|outer| outer != folder && paths::below(&folder, &outer).is_some());
+            let is_there = || matches!(system.look(&folder), Object::Dir(_) | Object::Unjudgeable(_));
+            if !inner && is_there() && (recursive || !system.mounted_between(real, &folder)?) {
+                self.0.push(Found { mount, source: None, rest: rest.to_owned() });
             }
         }
         Ok(())
@@ -69,17 +86,17 @@ impl Groups {
             return Ok(());
         }
         if setting.machine.system.filters_shown(USUAL)?.iter().any(String::is_empty) {
-            self.0.push(Found { mount: Some(index), source: USUAL.to_owned(), rest: String::new() });
+            self.0.push(Found { mount: Some(index), source: Some(USUAL.to_owned()), rest: String::new() });
         }
         Ok(())
     }
 
-    /// What must be added so that none of them can be written.
+    /// What must be added so that none of them can be written, and none of ours be read.
     pub(crate) fn judge(self, setting: &Setting<'_>, mounts: &[Node<'_>], out: &mut Findings) -> Vec<ReadOnly> {
         let Self(mut found) = self;
         let of = |found: &Found| found.mount.and_then(|index| mounts.get(index));
         found.retain(|one| !(one.rest.is_empty() && of(one).is_some_and(is_read_only)));
-        found.sort_by_key(|one| one.mount);
+        found.sort_unstable();
         found.dedup();
         let Some(first) = found.first().map(|one| one.mount) else { return Vec::new() };
         if !setting.machine.filters() || !can_write(setting.case.spec) {
@@ -89,27 +106,34 @@ impl Groups {
         for parts in found.chunk_by(|a, b| a.mount == b.mount) {
             let (index, mount) = parts.first().map_or((None, None), |part| (part.mount, of(part)));
             let at = index.map_or("/root/path".to_owned(), |index| format!("/mounts/{index}"));
+            let (ours, groups) = (parts.iter().any(is_own), !parts.iter().all(is_own));
             if is_shared(setting, mount) {
-                out.refuse(shared().at(at, ""));
+                out.refuse(shared(if groups { GROUPS } else { OWN }).at(at, ""));
                 continue;
             }
             let place = mount.map_or(Some("/"), |mount| mount.get("destination").and_then(Node::as_str)).unwrap_or("/");
             let before = index.map_or(0, |index| index + 1);
             let wanted: Vec<_> = parts.iter().map(|part| part.under(place, before)).collect();
-            if !stand_there(&wanted, mounts.get(before..).unwrap_or_default()) {
-                out.note(
-                    "mount-cgroup",
-                    at,
-                    "the host's control groups with device filters are inside: shown read-only",
-                );
-                all.extend(wanted);
+            if stand_there(&wanted, mounts.get(before..).unwrap_or_default()) {
+                continue;
             }
+            if ours {
+                out.note(OWN, at.as_str(), "the node's own record of who has which GPU is inside: hidden");
+            }
+            if groups {
+                out.note(GROUPS, at, "the host's control groups with device filters are inside: shown read-only");
+            }
+            all.extend(wanted);
         }
         for (index, mount) in mounts.iter().enumerate().skip(first.map_or(0, |index| index + 1)) {
             out.refusals.extend(undoing(setting, index, mount));
         }
         all
     }
+}
+
+fn is_own(found: &Found) -> bool {
+    found.source.is_none()
 }
 
 impl Found {
@@ -152,29 +176,32 @@ fn is_shared(setting: &Setting<'_>, mount: Option<&Node<'_>>) -> bool {
     root.is_some_and(joins) && !last.is_some_and(apart)
 }
 
-fn shared() -> Refusal {
-    let message = "the host's control groups are inside, and in a mount that is shared with the host they cannot be made \
-        read-only for the container alone";
-    Refusal::new(Code::UnsafeSpec, "mount-cgroup", message, "mount it rslave")
+fn shared(rule: &'static str) -> Refusal {
+    let message = "inside are the host's control groups or the node's own record of who has which GPU, and in a mount that \
+        is shared with the host they cannot be closed for the container alone";
+    Refusal::new(Code::UnsafeSpec, rule, message, "mount it rslave")
 }
 
 /// Whether these mounts follow already, as when a spec is judged that was edited before.
 fn stand_there(wanted: &[ReadOnly], mounts: &[Node<'_>]) -> bool {
     let is = |mount: &Node<'_>, key, text: &str| mount.get(key).and_then(Node::as_str) == Some(text);
     let same = |(one, mount): (&ReadOnly, &Node<'_>)| {
-        let binds = options(mount).any(|option| option == "rbind");
-        binds && is_read_only(mount) && is(mount, "source", &one.source) && is(mount, "destination", &one.destination)
+        let same = match &one.source {
+            Some(source) => options(mount).any(|option| option == "rbind") && is(mount, "source", source),
+            None => is(mount, "type", "tmpfs") && !options(mount).any(|option| matches!(option, "bind" | "rbind")),
+        };
+        same && is_read_only(mount) && is(mount, "destination", &one.destination)
     };
     mounts.len() >= wanted.len() && wanted.iter().zip(mounts).all(same)
 }
 
-/// Later mounts can make them writable again: by changing one that is there, or by showing it again out of the
+/// Later mounts can open them again: by changing one that is there, or by showing it again out of the
 /// container's own root file system, where it is not yet to be judged.
 fn undoing(setting: &Setting<'_>, index: usize, mount: &Node<'_>) -> Option<Refusal> {
     let at = |key: &str| format!("/mounts/{index}/{key}");
     if let Some(option) = options(mount).find(|option| matches!(*option, "remount" | "rrw")) {
-        let message = "this option can make an earlier mount's control groups writable again";
-        let refusal = Refusal::new(Code::UnsafeSpec, "mount-cgroup", message, "leave the option out");
+        let message = "this option can make writable again what had to be closed in an earlier mount";
+        let refusal = Refusal::new(Code::UnsafeSpec, GROUPS, message, "leave the option out");
         return Some(refusal.at(at("options"), option));
     }
     let kind = mount.get("type").and_then(Node::as_str);
@@ -194,8 +221,8 @@ fn undoing(setting: &Setting<'_>, index: usize, mount: &Node<'_>) -> Option<Refu
     let own = setting.case.spec.path(&["root", "path"]).and_then(Node::as_str).and_then(behind);
     let within = |real: String| own.is_some_and(|own| own != "/" && paths::below(&real, &own).is_some());
     behind(source).is_none_or(within).then(|| {
-        let message = "an earlier mount shows the host's control groups, and this source is only there once the \
-            container's own mounts are, if at all";
+        let message = "a part of an earlier mount had to be closed, and this source is only there once the container's \
+            own mounts are, if at all";
         let help = "bind a path that exists on the host, outside the container's root file system";
         Refusal::new(Code::UnsafeSpec, "mount-unresolvable", message, help).at(at("source"), source)
     })

@@ -3,13 +3,11 @@
 //! A folder that may hold a GPU node somewhere is not searched, except inside the host's own `/dev`: the device list
 //! keeps such a node closed. So a tree with `/dev` in it passes exactly where the device list can be relied on.
 
-use std::borrow::Cow;
-
 use contract::json::Node;
 use contract::{Code, Refusal};
 
 use crate::findings::{Findings, MOST_ITEMS};
-use crate::groups::{Groups, ReadOnly};
+use crate::groups::{Groups, OWN, ReadOnly};
 use crate::paths;
 use crate::setting::Setting;
 use crate::system::{Dir, Object};
@@ -70,8 +68,7 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, groups: &mut Group
         "overlay" => {
             for layer in options.flat_map(layers) {
                 let how = Bind { mount: Some(index), recursive: false, writable: false };
-                // An overlay never writes to a lower layer, and the kernel takes no control groups for an upper one.
-                let verdict = bind(setting, &layer, how, &mut Groups::default());
+                let verdict = bind(setting, &layer, how, groups);
                 let verdict = verdict.map(|note| note.filter(|(rule, _)| *rule != MISSING));
                 report(verdict, || format!("{place}/options"), &layer, out);
             }
@@ -132,8 +129,9 @@ fn root(setting: &Setting<'_>, groups: &mut Groups, out: &mut Findings) {
     };
     let path = paths::from_bundle(setting.case.bundle, written);
     let plain = paths::clean(&path);
-    let is_hosts =
-        plain == "/" || [setting.case.dev_root, "/dev"].iter().any(|dev| paths::below(&plain, dev).is_some());
+    let is_hosts = plain == "/"
+        || [setting.case.dev_root, "/dev"].iter().any(|dev| paths::below(&plain, dev).is_some())
+        || setting.own_folders().any(|folder| paths::below(&folder, &plain).is_some());
     let how = Bind { mount: None, recursive: true, writable: false };
     let verdict =
         if is_hosts { behind(setting, &plain, how, groups) } else { own(setting, &plain, how).map(|()| None) };
@@ -242,7 +240,7 @@ fn tree(setting: &Setting<'_>) -> Verdict {
 
 /// The host's `/dev` itself.
 fn dev(setting: &Setting<'_>, source: &str, rule: &'static str) -> Verdict {
-    if !setting.case.gpu_asked && setting.case.policy.allow_dev_mounts.iter().any(|allowed| allowed == source) {
+    if !setting.case.gpu_asked && setting.case.policy.allow_dev_mounts.iter().any(|allowed| paths::clean(allowed) == source) {
         return Ok(Some((rule, "the node's policy lets this container have the host's /dev".to_owned())));
     }
     let help = if setting.case.gpu_asked {
@@ -256,11 +254,8 @@ fn dev(setting: &Setting<'_>, source: &str, rule: &'static str) -> Verdict {
 /// Our own files: who can write them grants GPUs, who can read them learns of other tenants'.
 fn own(setting: &Setting<'_>, plain: &str, how: Bind) -> Result<(), Refusal> {
     let above = setting.hardened() && how.writable;
-    let is_own = |folder: &Cow<'_, str>| {
-        paths::below(plain, folder).is_some() || (above && paths::below(folder, plain).is_some())
-    };
-    let mut folders = setting.case.own_paths.iter().map(|path| paths::clean(path)).filter(|path| path != "/");
-    if folders.any(|folder| is_own(&folder)) {
+    let is_own = |folder: &str| paths::below(plain, folder).is_some() || (above && paths::below(folder, plain).is_some());
+    if setting.own_folders().any(|folder| is_own(&folder)) {
         return Err(reserved("the folder holds the node's own record of who has which GPU"));
     }
     Ok(())
@@ -288,7 +283,7 @@ fn gpu_node(setting: &Setting<'_>, message: String) -> Refusal {
 }
 
 fn reserved(message: &str) -> Refusal {
-    Refusal::new(Code::UnsafeSpec, "mount-reserved-source", message, "bind another folder")
+    Refusal::new(Code::UnsafeSpec, OWN, message, "bind another folder")
 }
 
 fn unreadable(why: &str) -> Refusal {

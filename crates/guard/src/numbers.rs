@@ -13,7 +13,7 @@ pub(crate) const NVIDIA: u32 = 195;
 /// DRM nodes of all vendors.
 pub(crate) const DRM: u32 = 226;
 /// PCI vendor id of NVIDIA.
-pub(crate) const NVIDIA_VENDOR: u32 = 0x10de;
+const NVIDIA_VENDOR: u32 = 0x10de;
 /// Minors that DRM hands out: cards, control and render nodes, 64 each, and one block of 64 more.
 const DRM_MINORS: u32 = 256;
 /// `/dev/mem`, `/dev/kmem`, `/dev/port`: the whole machine. `/dev/vfio/vfio`: the way to devices bound to vfio-pci.
@@ -53,6 +53,14 @@ pub(crate) fn share(major: u32) -> Share {
     }
 }
 
+/// Whether the PCI vendor behind a DRM minor makes it a GPU; nothing: NVIDIA's driver decides by being loaded.
+///
+/// A DRM node without a vendor is no PCI device (a platform's display, a virtual one), or sysfs does not tell. It passes
+/// where the driver is not loaded; where it is, only what is known to be another vendor's passes.
+pub(crate) fn vendor_is_nvidias(vendor: Option<u32>) -> Option<bool> {
+    vendor.map(|vendor| vendor == NVIDIA_VENDOR)
+}
+
 /// Whether a rule for one of the kernel's own majors speaks about a GPU number.
 pub(crate) fn fixed_has(major: u32, minor: Option<u32>) -> bool {
     FIXED.iter().any(|&(a, b)| a == major && minor.is_none_or(|minor| minor == b))
@@ -74,7 +82,7 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// The numbers of a machine with these majors, and with these PCI vendors behind its DRM minors.
+    /// The numbers of a machine with these majors, and with these PCI vendors behind all DRM minors.
     #[must_use]
     pub fn of(majors: &Majors, drm: impl Fn(u32) -> Option<u32>) -> Self {
         Self::of_majors(majors).with_drm(0..DRM_MINORS, drm)
@@ -105,7 +113,8 @@ impl Numbers {
     }
 
     fn with_drm(mut self, minors: impl IntoIterator<Item = u32>, vendor: impl Fn(u32) -> Option<u32>) -> Self {
-        let gpus = minors.into_iter().filter(|minor| vendor(*minor) == Some(NVIDIA_VENDOR));
+        let driver = self.driver;
+        let gpus = minors.into_iter().filter(|minor| vendor_is_nvidias(vendor(*minor)).unwrap_or(driver));
         self.exact.extend(gpus.map(|minor| (DRM, minor)));
         self
     }
@@ -176,8 +185,8 @@ mod tests {
         let numbers = Numbers::of(&names, |minor| match minor {
             0 | 128 => Some(NVIDIA_VENDOR),
             1 | 129 => Some(0x1002),
-            2 => Some(0x8086),
-            _ => None,
+            3 => None,
+            _ => Some(0x8086),
         });
         for (major, minor, gpu) in [
             (195, 0, true),
@@ -200,7 +209,8 @@ mod tests {
             (226, 1, false),
             (226, 129, false),
             (226, 2, false),
-            (226, 3, false),
+            (226, 3, true),
+            (226, 4, false),
             (10, 196, true),
             (10, 229, false),
             (10, 200, false),
@@ -226,7 +236,7 @@ mod tests {
     #[test]
     fn shared_majors_are_never_denied_whole() {
         let names = majors(&[("nvidia-uvm", 511), ("vfio", 10), ("nvidia", 226), ("nvidia", 1)]);
-        let denies = Numbers::of(&names, |minor| (minor == 128).then_some(NVIDIA_VENDOR)).denies();
+        let denies = Numbers::of(&names, |minor| Some(if minor == 128 { NVIDIA_VENDOR } else { 0x1002 })).denies();
         let text: Vec<String> = denies.iter().map(ToString::to_string).collect();
         assert_eq!(
             text,

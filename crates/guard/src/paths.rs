@@ -8,7 +8,7 @@ pub(crate) fn from_bundle<'p>(bundle: &str, path: &'p str) -> Cow<'p, str> {
 }
 
 /// Whether an absolute path is written in the one plain way: no empty, `.` or `..` part.
-pub(crate) fn is_plain(path: &str) -> bool {
+fn is_plain(path: &str) -> bool {
     path.starts_with('/') && path.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."))
 }
 

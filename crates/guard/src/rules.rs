@@ -18,7 +18,7 @@ pub(crate) const MAX_MINOR: u32 = 0xF_FFFF;
 const INERT: Rule = Rule { allow: false, kind: Kind::Block, major: None, minor: None, access: NONE };
 const NONE: Access = Access { read: false, write: false, make: false };
 
-/// Reads `linux.resources.devices`. A rule that runtimes could read differently is refused.
+/// Reads `linux.resources.devices`. A rule that runtimes could read differently is refused. Without `allow` it is a deny.
 ///
 /// Without `access`, runc refuses the rule, crun 1.x reads past the end or writes nonsense, youki drops it: so an allow
 /// counts as allowing everything and a deny as denying nothing, and no runtime is more open than that.
@@ -69,8 +69,8 @@ pub(crate) fn known_fields(node: &Node<'_>, fields: &[&str]) -> Result<(), Wrong
 fn rule(node: &Node<'_>) -> Result<Rule, Wrong> {
     known_fields(node, FIELDS)?;
     let wrong = |field: &str, why| (field.to_owned(), why);
-    let allow =
-        node.get("allow").and_then(Node::as_bool).ok_or_else(|| wrong("allow", "it does not say true or false"))?;
+    let allow = node.get("allow").map_or(Some(false), Node::as_bool);
+    let allow = allow.ok_or_else(|| wrong("allow", "it does not say true or false"))?;
     let kind = match node.get("type").map(Node::as_str) {
         None | Some(Some("a")) => Kind::All,
         Some(Some("c")) => Kind::Char,

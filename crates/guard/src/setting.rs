@@ -1,12 +1,14 @@
 //! What the parts of a judgement know of each other, and the machine's answers, each asked for once and only when needed.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use contract::config::Profile;
 use contract::rule::Rule;
 
 use crate::Case;
-use crate::numbers::{self, NVIDIA_VENDOR, Numbers, Share};
+use crate::numbers::{self, Numbers, Share};
+use crate::paths;
 use crate::system::System;
 
 /// One judgement's view.
@@ -22,6 +24,11 @@ pub(crate) struct Setting<'a> {
 impl Setting<'_> {
     pub(crate) fn hardened(&self) -> bool {
         self.case.policy.profile == Profile::Hardened
+    }
+
+    /// Our own folders, written plainly.
+    pub(crate) fn own_folders(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        self.case.own_paths.iter().map(|path| paths::clean(path)).filter(|path| path != "/")
     }
 
     /// What a tenant does instead of naming a GPU, depending on whether it already asked for one.
@@ -69,17 +76,14 @@ impl<'a> Machine<'a> {
         *self.filter.get_or_init(|| self.system.initial_user_namespace())
     }
 
-    /// Whether a character device that the tenant names is a GPU.
-    ///
-    /// A DRM node without a PCI vendor is no PCI device (a platform's display, a virtual one), or sysfs does not tell.
-    /// It passes where NVIDIA's driver is not loaded; where it is, only what is known to be another vendor's passes.
+    /// Whether a character device that the tenant names is a GPU. The same as [`Numbers::is_gpu`], asking less.
     pub(crate) fn is_gpu(&self, major: u32, minor: u32) -> Result<bool, String> {
         Ok(match numbers::share(major) {
             Share::Whole => true,
             Share::Fixed => numbers::fixed_has(major, Some(minor)),
             Share::Driver => self.drivers()?.is_gpu(major, minor),
-            Share::Vendor => match self.system.drm_vendor(minor) {
-                Some(vendor) => vendor == NVIDIA_VENDOR,
+            Share::Vendor => match numbers::vendor_is_nvidias(self.system.drm_vendor(minor)) {
+                Some(known) => known,
                 None => self.drivers()?.has_driver(),
             },
         })
@@ -95,7 +99,7 @@ impl<'a> Machine<'a> {
             Share::Fixed => numbers::fixed_has(major, rule.minor),
             Share::Driver => self.drivers()?.are_met_by(rule),
             Share::Vendor => match rule.minor {
-                Some(minor) => self.system.drm_vendor(minor) == Some(NVIDIA_VENDOR),
+                Some(minor) => self.is_gpu(major, minor)?,
                 None => self.numbers()?.are_met_by(rule),
             },
         })

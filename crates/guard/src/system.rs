@@ -76,6 +76,14 @@ pub trait System {
     /// # Errors
     /// What was attempted, and the cause.
     fn filters_shown(&self, real: &str) -> Result<Vec<String>, String>;
+    /// Whether a mount lies below `folder` on the way to `inside`, or at its end: a bind of `folder` that is not recursive does
+    /// not show it then. The answer of a machine that cannot tell is no.
+    ///
+    /// # Errors
+    /// What was attempted, and the cause.
+    fn mounted_between(&self, _folder: &str, _inside: &str) -> Result<bool, String> {
+        Ok(false)
+    }
     /// Whether this process is in the machine's first user namespace: elsewhere no device filter can be attached.
     fn initial_user_namespace(&self) -> bool;
 }
