@@ -25,10 +25,7 @@ impl Binaries {
             return Self::in_folders(Path::new(&folder), Path::new(&folder));
         }
         let target = workspace().join("target");
-        Self::in_folders(
-            &target.join("x86_64-unknown-linux-gnu/release"),
-            &target.join("release"),
-        )
+        Self::in_folders(&target.join("x86_64-unknown-linux-gnu/release"), &target.join("release"))
     }
 
     /// Runtime and hook from one folder, the helper from another.

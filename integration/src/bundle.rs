@@ -45,8 +45,7 @@ impl Default for Spec {
 impl Spec {
     /// A container that runs `true`, with its root file system still to be named.
     pub fn new() -> Self {
-        let namespaces =
-            ["mount", "network", "uts", "pid", "ipc"].map(|kind| json!({"type": kind}));
+        let namespaces = ["mount", "network", "uts", "pid", "ipc"].map(|kind| json!({"type": kind}));
         let mut rules = vec![json!({"allow": false, "access": "rwm"})];
         rules.extend(RULES.map(|(major, minor)| rule('c', Some(major), Some(minor), "rwm")));
         Self(json!({
@@ -90,11 +89,7 @@ impl Spec {
     /// A recursive private bind mount; `options` come after those two.
     #[must_use]
     pub fn bind(self, source: &Path, destination: &str, options: &[&str]) -> Self {
-        let options: Vec<&str> = ["rbind", "rprivate"]
-            .iter()
-            .chain(options)
-            .copied()
-            .collect();
+        let options: Vec<&str> = ["rbind", "rprivate"].iter().chain(options).copied().collect();
         self.mount(json!({
             "destination": destination,
             "type": "bind",
@@ -143,9 +138,7 @@ impl Spec {
     pub fn capability(self, name: &str) -> Self {
         ["bounding", "effective", "permitted"]
             .iter()
-            .fold(self, |spec, set| {
-                spec.push(&format!("/process/capabilities/{set}"), name.into())
-            })
+            .fold(self, |spec, set| spec.push(&format!("/process/capabilities/{set}"), name.into()))
     }
 
     /// A user namespace that maps `size` ids from `host` on to 0. The root file system's folders
@@ -188,11 +181,7 @@ impl Spec {
 
     /// Appends to the array at a JSON pointer, made where it is missing.
     fn push(self, pointer: &str, value: Value) -> Self {
-        let mut list = self
-            .0
-            .pointer(pointer)
-            .cloned()
-            .unwrap_or_else(|| json!([]));
+        let mut list = self.0.pointer(pointer).cloned().unwrap_or_else(|| json!([]));
         if let Some(list) = list.as_array_mut() {
             list.push(value);
         }
@@ -214,35 +203,12 @@ fn mounts() -> Value {
     let entry = |at: &str, kind: &str, options: &[&str]| json!({"destination": at, "type": kind, "source": kind, "options": options});
     json!([
         entry("/proc", "proc", &["nosuid", "noexec", "nodev"]),
-        entry(
-            "/dev",
-            "tmpfs",
-            &["nosuid", "strictatime", "mode=755", "size=65536k"]
-        ),
-        entry(
-            "/dev/pts",
-            "devpts",
-            &[
-                "nosuid",
-                "noexec",
-                "newinstance",
-                "ptmxmode=0666",
-                "mode=0620",
-                "gid=5"
-            ]
-        ),
+        entry("/dev", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"]),
+        entry("/dev/pts", "devpts", &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"]),
         entry("/sys", "sysfs", &["nosuid", "noexec", "nodev", "ro"]),
-        entry(
-            "/sys/fs/cgroup",
-            "cgroup",
-            &["ro", "nosuid", "noexec", "nodev"]
-        ),
+        entry("/sys/fs/cgroup", "cgroup", &["ro", "nosuid", "noexec", "nodev"]),
         entry("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
-        entry(
-            "/dev/shm",
-            "tmpfs",
-            &["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"]
-        ),
+        entry("/dev/shm", "tmpfs", &["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"]),
     ])
 }
 
@@ -332,10 +298,7 @@ mod tests {
         assert_eq!(at("/process/env/1"), "A=b");
         assert_eq!(at("/mounts/7/options"), json!(["rbind", "rprivate", "ro"]));
         assert_eq!(at("/linux/devices/0/major"), 195);
-        assert_eq!(
-            at("/linux/resources/devices/7"),
-            json!({"allow": true, "type": "c", "major": 195, "access": "rw"})
-        );
+        assert_eq!(at("/linux/resources/devices/7"), json!({"allow": true, "type": "c", "major": 195, "access": "rw"}));
         assert_eq!(at("/annotations/quilt.gpu~1count"), "1");
         assert_eq!(at("/process/capabilities/permitted/14"), "CAP_SYS_ADMIN");
         assert_eq!(at("/linux/gidMappings/0/hostID"), 100_000);
@@ -348,12 +311,6 @@ mod tests {
         let spec = Spec::new();
         let rules = spec.json().pointer("/linux/resources/devices").unwrap();
         assert_eq!(rules[0], json!({"allow": false, "access": "rwm"}));
-        assert!(
-            rules
-                .as_array()
-                .unwrap()
-                .iter()
-                .all(|rule| rule["major"] != 195)
-        );
+        assert!(rules.as_array().unwrap().iter().all(|rule| rule["major"] != 195));
     }
 }

@@ -53,20 +53,14 @@ impl Docker {
     /// words.
     pub fn up(options: &DockerOptions) -> Result<Self> {
         if !Path::new(DAEMON).is_file() || !Path::new(CLIENT).is_file() {
-            return Err(Error::new(format!(
-                "no {DAEMON} or no {CLIENT}; `integration/setup.sh docker` installs them"
-            )));
+            return Err(Error::new(format!("no {DAEMON} or no {CLIENT}; `integration/setup.sh docker` installs them")));
         }
         let scratch = Scratch::new()?;
         let name = scratch.path().file_name().unwrap_or_default();
         let name = text(Path::new(name))?.to_owned();
         configure(scratch.path(), &name, options)?;
         let janitor = Janitor::start(scratch, &name)?;
-        let docker = Self {
-            folder: janitor.folder.clone(),
-            daemon: start(&janitor.folder, &name)?,
-            janitor,
-        };
+        let docker = Self { folder: janitor.folder.clone(), daemon: start(&janitor.folder, &name)?, janitor };
         docker.wait_up()?;
         Ok(docker)
     }
@@ -74,17 +68,11 @@ impl Docker {
     fn wait_up(&self) -> Result<()> {
         let deadline = Instant::now() + UP;
         while !self.client(&["version"])?.ok() {
-            let alive = Path::new("/proc")
-                .join(self.daemon.id().to_string())
-                .join("exe")
-                .exists();
+            let alive = Path::new("/proc").join(self.daemon.id().to_string()).join("exe").exists();
             if !alive || Instant::now() > deadline {
                 let log = fs::read_to_string(self.log_file()).unwrap_or_default();
                 let last: Vec<&str> = log.lines().rev().take(5).collect();
-                return Err(Error::new(format!(
-                    "dockerd did not come up: {}",
-                    last.join(" | ")
-                )));
+                return Err(Error::new(format!("dockerd did not come up: {}", last.join(" | "))));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -111,9 +99,7 @@ impl Docker {
     /// The client with its socket, for calls that a test makes by itself.
     pub fn command(&self) -> Command {
         let mut command = Command::new(CLIENT);
-        command
-            .env_remove("DOCKER_HOST")
-            .env_remove("DOCKER_CONTEXT");
+        command.env_remove("DOCKER_HOST").env_remove("DOCKER_CONTEXT");
         command.env("DOCKER_CONFIG", self.folder.join("client"));
         command.arg("--host").arg(socket(&self.folder));
         command
@@ -140,26 +126,16 @@ impl Docker {
     /// # Errors
     /// As [`Docker::client`].
     pub fn versions(&self) -> Result<String> {
-        let answer = self
-            .client(&["version", "--format", "{{json .Server}}"])?
-            .checked()?;
-        let server: Value =
-            serde_json::from_str(&answer.stdout).cannot(|| "read docker's version".into())?;
+        let answer = self.client(&["version", "--format", "{{json .Server}}"])?.checked()?;
+        let server: Value = serde_json::from_str(&answer.stdout).cannot(|| "read docker's version".into())?;
         let of = |name: &str| {
             let parts = server["Components"].as_array()?;
             parts.iter().find(|part| part["Name"] == name)?["Version"].as_str()
         };
-        let names = [
-            ("docker", "Engine"),
-            ("containerd", "containerd"),
-            ("runc", "runc"),
-        ];
+        let names = [("docker", "Engine"), ("containerd", "containerd"), ("runc", "runc")];
         let found = names.map(|(ours, theirs)| {
             let version = of(theirs).unwrap_or("of unknown version");
-            format!(
-                "{ours} {}",
-                version.split(['~', '+']).next().unwrap_or(version)
-            )
+            format!("{ours} {}", version.split(['~', '+']).next().unwrap_or(version))
         });
         Ok(found.join(", "))
     }
@@ -210,18 +186,9 @@ impl Janitor {
         let program = script(&scratch.join("docker-down"), include_str!("../docker-down"))?;
         let mut command = detached(text(&program)?);
         command.arg(scratch.path()).arg(name);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let mut child = command
-            .spawn()
-            .cannot(|| format!("start {}", program.display()))?;
-        Ok(Self {
-            folder: scratch.keep(),
-            lifeline: child.stdin.take(),
-            child,
-        })
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().cannot(|| format!("start {}", program.display()))?;
+        Ok(Self { folder: scratch.keep(), lifeline: child.stdin.take(), child })
     }
 }
 
@@ -258,14 +225,11 @@ fn start(folder: &Path, name: &str) -> Result<Child> {
 fn configure(folder: &Path, name: &str, options: &DockerOptions) -> Result<()> {
     let mut config = options.daemon_json.clone();
     let named = options.runtimes.iter();
-    let runtimes: Map<String, Value> = named
-        .map(|(name, path)| (name.clone(), json!({"path": path.to_string_lossy()})))
-        .collect();
+    let runtimes: Map<String, Value> =
+        named.map(|(name, path)| (name.clone(), json!({"path": path.to_string_lossy()}))).collect();
     config.insert("runtimes".into(), runtimes.into());
     // Its own cgroup, so that what it leaves there can be told from another daemon's.
-    config
-        .entry("cgroup-parent")
-        .or_insert(format!("/{name}").into());
+    config.entry("cgroup-parent").or_insert(format!("/{name}").into());
     if let Some(runtime) = &options.default_runtime {
         config.insert("default-runtime".into(), runtime.clone().into());
     }

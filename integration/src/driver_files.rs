@@ -25,24 +25,15 @@ const LIBRARIES: [(&str, Option<&str>, &str); 16] = [
     ("libnvidia-encode", Some("1"), "NvEncodeAPICreateInstance"),
     ("libnvcuvid", Some("1"), "cuvidGetDecoderCaps"),
     ("libnvidia-fbc", Some("1"), "NvFBCCreateInstance"),
-    (
-        "libnvidia-opticalflow",
-        Some("1"),
-        "NvOFAPICreateInstanceCuda",
-    ),
+    ("libnvidia-opticalflow", Some("1"), "NvOFAPICreateInstanceCuda"),
     ("libGLX_nvidia", Some("0"), "glxInit"),
     ("libEGL_nvidia", Some("0"), "eglInit"),
     ("libnvidia-glcore", None, "glcoreInit"),
     ("libnvidia-eglcore", None, "eglcoreInit"),
 ];
 
-const PROGRAMS: [&str; 5] = [
-    "nvidia-smi",
-    "nvidia-debugdump",
-    "nvidia-persistenced",
-    "nvidia-cuda-mps-control",
-    "nvidia-cuda-mps-server",
-];
+const PROGRAMS: [&str; 5] =
+    ["nvidia-smi", "nvidia-debugdump", "nvidia-persistenced", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"];
 
 /// Fails like NVIDIA's own without a driver, and like it needs libnvidia-ml to get that far.
 const STAND_IN_PROGRAM: &str = r#"
@@ -88,11 +79,7 @@ impl DriverFiles {
     pub fn prepare() -> Result<Self> {
         let real = cache().join("real");
         match fs::read_to_string(real.join("version")) {
-            Ok(version) => Ok(Self {
-                kind: Kind::Real,
-                version: version.trim().to_owned(),
-                dir: real,
-            }),
+            Ok(version) => Ok(Self { kind: Kind::Real, version: version.trim().to_owned(), dir: real }),
             Err(_) => Self::stand_in(STAND_IN_VERSION),
         }
     }
@@ -106,11 +93,7 @@ impl DriverFiles {
         if !dir.is_dir() {
             make_stand_ins(&dir, version)?;
         }
-        Ok(Self {
-            kind: Kind::StandIn,
-            version: version.to_owned(),
-            dir,
-        })
+        Ok(Self { kind: Kind::StandIn, version: version.to_owned(), dir })
     }
 
     /// Puts the libraries, with the links that `ldconfig` and the packages make, into `folder`.
@@ -137,11 +120,7 @@ impl DriverFiles {
     pub fn install_programs(&self, folder: &Path) -> Result<()> {
         let stand_ins = Self::stand_in(&self.version)?;
         for program in PROGRAMS {
-            copy_first(
-                &[&self.dir, &stand_ins.dir],
-                &format!("bin/{program}"),
-                folder,
-            )?;
+            copy_first(&[&self.dir, &stand_ins.dir], &format!("bin/{program}"), folder)?;
         }
         Ok(())
     }
@@ -164,21 +143,16 @@ impl fmt::Display for DriverFiles {
 /// The folder that survives between runs and is never committed; `setup.sh` knows it too.
 fn cache() -> PathBuf {
     let root = std::env::var_os("QUILT_TEST_CACHE").map(PathBuf::from);
-    root.unwrap_or_else(|| workspace().join(".cache"))
-        .join("driver")
+    root.unwrap_or_else(|| workspace().join(".cache")).join("driver")
 }
 
 fn copy_first(sources: &[&Path], name: &str, folder: &Path) -> Result<()> {
-    let found = sources
-        .iter()
-        .map(|dir| dir.join(name))
-        .find(|p| p.is_file());
+    let found = sources.iter().map(|dir| dir.join(name)).find(|p| p.is_file());
     let Some((source, leaf)) = found.as_ref().and_then(|s| Some((s, s.file_name()?))) else {
         return Err(Error::new(format!("no driver file {name} in {sources:?}")));
     };
     let target = folder.join(leaf);
-    fs::copy(source, &target)
-        .cannot(|| format!("copy {} to {}", source.display(), target.display()))?;
+    fs::copy(source, &target).cannot(|| format!("copy {} to {}", source.display(), target.display()))?;
     Ok(())
 }
 
@@ -201,12 +175,7 @@ fn make_stand_ins(dir: &Path, version: &str) -> Result<()> {
     for (base, suffix, entry) in LIBRARIES {
         let soname = format!("{base}.so.{}", suffix.unwrap_or(version));
         let out = draft.path().join(format!("lib/{base}.so.{version}"));
-        let flags = [
-            "-shared",
-            "-fPIC",
-            "-nostdlib",
-            &format!("-Wl,-soname,{soname}"),
-        ];
+        let flags = ["-shared", "-fPIC", "-nostdlib", &format!("-Wl,-soname,{soname}")];
         let source = format!("int {entry}(void) {{ return 100; }}\n");
         compilers.push((compile(&flags, &source, &out)?, out));
     }
@@ -217,10 +186,7 @@ fn make_stand_ins(dir: &Path, version: &str) -> Result<()> {
     for (mut compiler, out) in compilers {
         let status = compiler.wait().cannot(|| "wait for cc".into())?;
         if !status.success() {
-            return Err(Error::new(format!(
-                "cannot make {}: cc: {status}",
-                out.display()
-            )));
+            return Err(Error::new(format!("cannot make {}: cc: {status}", out.display())));
         }
     }
     use std::os::unix::fs::PermissionsExt;
@@ -239,9 +205,7 @@ fn compile(flags: &[&str], source: &str, out: &Path) -> Result<Child> {
         .spawn()
         .cannot(|| "start cc, which makes the stand-ins (Debian: gcc)".into())?;
     if let Some(mut input) = compiler.stdin.take() {
-        input
-            .write_all(source.as_bytes())
-            .cannot(|| "write to cc".into())?;
+        input.write_all(source.as_bytes()).cannot(|| "write to cc".into())?;
     }
     Ok(compiler)
 }

@@ -191,11 +191,7 @@ impl Builder {
         if self.ld_cache {
             process::tool("/sbin/ldconfig", ["-X", "-r", process::text(&self.root)?])?;
         }
-        Ok(FakeHost {
-            root: self.root,
-            gpus,
-            layout: self.layout,
-        })
+        Ok(FakeHost { root: self.root, gpus, layout: self.layout })
     }
 }
 
@@ -204,11 +200,7 @@ fn gpu(at: u64, count: u64) -> FakeGpu {
     let bus = at * 0x10 + 1;
     FakeGpu {
         pci: format!("0000:{bus:02x}:00.0"),
-        uuid: format!(
-            "GPU-{:08x}-11aa-4b6c-9d3e-{:012x}",
-            0x5d1f_0c00 + at,
-            0x0a1b_2c3d_0000 + at
-        ),
+        uuid: format!("GPU-{:08x}-11aa-4b6c-9d3e-{:012x}", 0x5d1f_0c00 + at, 0x0a1b_2c3d_0000 + at),
         minor: (at + count / 2) % count,
     }
 }

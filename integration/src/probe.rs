@@ -81,10 +81,7 @@ fn try_number(kind: char, major: u64, minor: u64) -> (String, Value) {
     let mut made = String::from("ENOENT");
     // A file system mounted nodev would forbid the open itself: /dev never is.
     for folder in ["/dev", "/tmp"] {
-        let path = PathBuf::from(format!(
-            "{folder}/probe-{}-{major}-{minor}",
-            std::process::id()
-        ));
+        let path = PathBuf::from(format!("{folder}/probe-{}-{major}-{minor}", std::process::id()));
         made = outcome(sys::make_node(&path, kind, (major, minor), 0o666));
         if made == "ok" {
             let opened = outcome(open(&path));
@@ -138,22 +135,16 @@ fn mount(line: &str) -> Option<Value> {
 }
 
 fn open(path: &Path) -> io::Result<()> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(path)
-        .map(drop)
+    OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).map(drop)
 }
 
 /// `ok`, or the error's name as in errno(3).
 fn outcome(result: io::Result<()>) -> String {
     match result {
         Ok(()) => "ok".into(),
-        Err(error) => error.raw_os_error().map_or_else(
-            || error.to_string(),
-            |raw| format!("{:?}", Errno::from_raw(raw)),
-        ),
+        Err(error) => {
+            error.raw_os_error().map_or_else(|| error.to_string(), |raw| format!("{:?}", Errno::from_raw(raw)))
+        }
     }
 }
 
@@ -176,10 +167,7 @@ mod tests {
 
     #[test]
     fn errors_are_reported_by_name() {
-        assert_eq!(
-            outcome(Err(io::Error::from_raw_os_error(libc::ENXIO))),
-            "ENXIO"
-        );
+        assert_eq!(outcome(Err(io::Error::from_raw_os_error(libc::ENXIO))), "ENXIO");
         assert_eq!(outcome(Ok(())), "ok");
         assert_eq!(outcome(open(Path::new("/nonexistent"))), "ENOENT");
     }
@@ -189,11 +177,6 @@ mod tests {
         let report = libraries(&["libc.so.6", "libnonesuch.so.1"]);
         assert_eq!(report[0]["ok"], true);
         assert!(report[0]["path"].as_str().unwrap().ends_with("libc.so.6"));
-        assert!(
-            report[1]["error"]
-                .as_str()
-                .unwrap()
-                .contains("libnonesuch.so.1")
-        );
+        assert!(report[1]["error"].as_str().unwrap().contains("libnonesuch.so.1"));
     }
 }

@@ -42,10 +42,7 @@ impl Ran {
         if self.ok() {
             return Ok(self);
         }
-        Err(Error::new(format!(
-            "{}: {}: {}{}",
-            self.command, self.status, self.stderr, self.stdout
-        )))
+        Err(Error::new(format!("{}: {}: {}{}", self.command, self.status, self.stderr, self.stdout)))
     }
 }
 
@@ -95,26 +92,18 @@ pub(crate) fn run_into(
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(10));
     };
-    Ok(Ran {
-        status,
-        stdout: read_back(&mut out)?,
-        stderr: read_back(&mut err)?,
-        command: line,
-    })
+    Ok(Ran { status, stdout: read_back(&mut out)?, stderr: read_back(&mut err)?, command: line })
 }
 
 /// Runs a tool whose failure is the fixture's failure, for its standard output.
 pub(crate) fn tool<const N: usize>(program: &str, args: [&str; N]) -> Result<String> {
     let limit = Duration::from_secs(60);
-    Ok(run(Command::new(program).args(args), None, limit)?
-        .checked()?
-        .stdout)
+    Ok(run(Command::new(program).args(args), None, limit)?.checked()?.stdout)
 }
 
 /// A path as an argument; the harness makes its own paths and they are UTF-8.
 pub(crate) fn text(path: &Path) -> Result<&str> {
-    path.to_str()
-        .ok_or_else(|| Error::new(format!("path {} is not UTF-8", path.display())))
+    path.to_str().ok_or_else(|| Error::new(format!("path {} is not UTF-8", path.display())))
 }
 
 fn kill_group(leader: u32) {
@@ -125,9 +114,7 @@ fn kill_group(leader: u32) {
 
 fn read_back(file: &mut File) -> Result<String> {
     let mut bytes = Vec::new();
-    file.rewind()
-        .and_then(|()| file.read_to_end(&mut bytes))
-        .cannot(|| "read a program's output".into())?;
+    file.rewind().and_then(|()| file.read_to_end(&mut bytes)).cannot(|| "read a program's output".into())?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

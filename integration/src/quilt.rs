@@ -33,11 +33,7 @@ pub struct QuiltOptions {
 
 impl Default for QuiltOptions {
     fn default() -> Self {
-        Self {
-            verify: true,
-            low_level: vec!["/usr/sbin/runc".into()],
-            more: String::new(),
-        }
+        Self { verify: true, low_level: vec!["/usr/sbin/runc".into()], more: String::new() }
     }
 }
 
@@ -64,17 +60,12 @@ impl Quilt {
         for path in [&folder, &folder.join("state"), &folder.join("log")] {
             fs::create_dir_all(path).cannot(|| format!("create {}", path.display()))?;
         }
-        let quilt = Self {
-            folder,
-            binaries: binaries.clone(),
-        };
+        let quilt = Self { folder, binaries: binaries.clone() };
         let config = quilt.config();
-        fs::write(&config, config_toml(&quilt, host, options)?)
-            .cannot(|| format!("write {}", config.display()))?;
+        fs::write(&config, config_toml(&quilt, host, options)?).cannot(|| format!("write {}", config.display()))?;
         if let Some(first) = options.low_level.first() {
             let link = quilt.folder.join("low-level-runtime");
-            std::os::unix::fs::symlink(first, &link)
-                .cannot(|| format!("link {}", link.display()))?;
+            std::os::unix::fs::symlink(first, &link).cannot(|| format!("link {}", link.display()))?;
         }
         script(&quilt.runtime(), &wrapper(&config, &binaries.runtime)?)?;
         Ok(quilt)
@@ -134,9 +125,7 @@ impl Quilt {
     /// The audit log's records, oldest first.
     pub fn audit(&self) -> Vec<Value> {
         let log = fs::read_to_string(self.folder.join("log/audit.jsonl")).unwrap_or_default();
-        log.lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect()
+        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 }
 
@@ -167,11 +156,7 @@ fn config_toml(quilt: &Quilt, host: &FakeHost, options: &QuiltOptions) -> Result
 }
 
 fn wrapper(config: &Path, runtime: &Path) -> Result<String> {
-    Ok(format!(
-        "#!/bin/sh\nexport QUILT_GPU_CONFIG='{}'\nexec '{}' \"$@\"\n",
-        text(config)?,
-        text(runtime)?
-    ))
+    Ok(format!("#!/bin/sh\nexport QUILT_GPU_CONFIG='{}'\nexec '{}' \"$@\"\n", text(config)?, text(runtime)?))
 }
 
 /// A TOML basic string; JSON's escapes are a subset of TOML's.

@@ -16,13 +16,7 @@ const DEBIAN_FOLDER: &str = "usr/lib/x86_64-linux-gnu";
 const LIB64_FOLDER: &str = "usr/lib64";
 
 /// Parts of the C library that NVIDIA's files need and a present-day program does not.
-const OLDER_PARTS: [&str; 5] = [
-    "libdl.so.2",
-    "libm.so.6",
-    "libpthread.so.0",
-    "librt.so.1",
-    "libutil.so.1",
-];
+const OLDER_PARTS: [&str; 5] = ["libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1", "libutil.so.1"];
 
 /// A root file system on disk.
 #[derive(Clone, Debug)]
@@ -105,17 +99,7 @@ impl Rootfs {
     /// # Errors
     /// tar fails.
     pub fn tar(&self, archive: &Path) -> Result<()> {
-        tool(
-            "tar",
-            [
-                "--numeric-owner",
-                "-C",
-                text(&self.path)?,
-                "-cf",
-                text(archive)?,
-                ".",
-            ],
-        )?;
+        tool("tar", ["--numeric-owner", "-C", text(&self.path)?, "-cf", text(archive)?, "."])?;
         Ok(())
     }
 
@@ -133,48 +117,18 @@ impl Rootfs {
 
     /// Folders, links of a merged /usr, users, and busybox under all its names.
     fn skeleton(&self, id: &str) -> Result<()> {
-        for folder in [
-            "dev",
-            "etc",
-            "proc",
-            "root",
-            "run",
-            "sys",
-            "tmp",
-            "var",
-            "usr/bin",
-            "usr/lib",
-            "usr/lib64",
-        ] {
+        for folder in ["dev", "etc", "proc", "root", "run", "sys", "tmp", "var", "usr/bin", "usr/lib", "usr/lib64"] {
             self.folder(folder)?;
         }
-        for (link, target) in [
-            ("bin", "usr/bin"),
-            ("sbin", "usr/bin"),
-            ("lib", "usr/lib"),
-            ("lib64", "usr/lib64"),
-        ] {
+        for (link, target) in [("bin", "usr/bin"), ("sbin", "usr/bin"), ("lib", "usr/lib"), ("lib64", "usr/lib64")] {
             self.link(link, target)?;
         }
-        self.write(
-            "etc/os-release",
-            format!("ID={id}\nNAME=\"{id} test root\"\n").as_bytes(),
-        )?;
-        self.write(
-            "etc/passwd",
-            b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n",
-        )?;
+        self.write("etc/os-release", format!("ID={id}\nNAME=\"{id} test root\"\n").as_bytes())?;
+        self.write("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n")?;
         self.write("etc/group", b"root:x:0:\nvideo:x:44:\nnogroup:x:65534:\n")?;
         self.copy(Path::new(BUSYBOX), "usr/bin/busybox")
-            .map_err(|e| {
-                Error::new(format!(
-                    "{e}; `integration/setup.sh runtime` installs busybox-static"
-                ))
-            })?;
-        for applet in tool(BUSYBOX, ["--list"])?
-            .lines()
-            .filter(|a| *a != "busybox")
-        {
+            .map_err(|e| Error::new(format!("{e}; `integration/setup.sh runtime` installs busybox-static")))?;
+        for applet in tool(BUSYBOX, ["--list"])?.lines().filter(|a| *a != "busybox") {
             self.link(&format!("usr/bin/{applet}"), "busybox")?;
         }
         Ok(())
@@ -184,11 +138,8 @@ impl Rootfs {
     fn copy_program(&self, program: &Path, folder: &str) -> Result<()> {
         self.copy(program, "usr/bin/quilt-probe")?;
         let listing = tool(LOADER, ["--list", text(program)?])?;
-        let needed: Vec<&Path> = listing
-            .lines()
-            .filter_map(|line| line.split_once(" => ")?.1.split(' ').next())
-            .map(Path::new)
-            .collect();
+        let needed: Vec<&Path> =
+            listing.lines().filter_map(|line| line.split_once(" => ")?.1.split(' ').next()).map(Path::new).collect();
         let libc = needed.iter().find(|path| path.ends_with("libc.so.6"));
         let Some(home) = libc.and_then(|path| path.parent()) else {
             return Err(Error::new(format!(
@@ -217,8 +168,7 @@ impl Rootfs {
 
     fn copy(&self, source: &Path, name: &str) -> Result<()> {
         let target = self.path.join(name);
-        fs::copy(source, &target)
-            .cannot(|| format!("copy {} to {}", source.display(), target.display()))?;
+        fs::copy(source, &target).cannot(|| format!("copy {} to {}", source.display(), target.display()))?;
         Ok(())
     }
 }
@@ -230,18 +180,13 @@ fn search_lib64(loader: &mut [u8]) -> Result<()> {
     const NEW: &[u8; 22] = b"/lib64////////////////";
     let mut found = 0;
     for at in 0..loader.len() {
-        if let Some(place) = loader
-            .get_mut(at..at + OLD.len())
-            .filter(|p| **p == OLD[..])
-        {
+        if let Some(place) = loader.get_mut(at..at + OLD.len()).filter(|p| **p == OLD[..]) {
             place.copy_from_slice(NEW);
             found += 1;
         }
     }
     if found == 0 {
-        return Err(Error::new(format!(
-            "{LOADER} does not name Debian's library folders"
-        )));
+        return Err(Error::new(format!("{LOADER} does not name Debian's library folders")));
     }
     Ok(())
 }

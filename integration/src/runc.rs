@@ -37,12 +37,7 @@ impl Runc {
     pub fn new(runtime: impl Into<PathBuf>, folder: impl Into<PathBuf>) -> Result<Self> {
         let folder = folder.into();
         fs::create_dir_all(&folder).cannot(|| format!("create {}", folder.display()))?;
-        Ok(Self {
-            runtime: runtime.into(),
-            folder,
-            env: Vec::new(),
-            created: Mutex::default(),
-        })
+        Ok(Self { runtime: runtime.into(), folder, env: Vec::new(), created: Mutex::default() })
     }
 
     /// One more variable in the runtime's own environment.
@@ -118,11 +113,7 @@ impl Runc {
     /// # Errors
     /// As [`Runc::call`].
     pub fn delete(&self, id: &str, force: bool) -> Result<Ran> {
-        let call: &[&str] = if force {
-            &["delete", "--force", id]
-        } else {
-            &["delete", id]
-        };
+        let call: &[&str] = if force { &["delete", "--force", id] } else { &["delete", id] };
         self.call(id, call)
     }
 
@@ -135,9 +126,7 @@ impl Runc {
         if !answer.ok() {
             return Ok(None);
         }
-        serde_json::from_str(&answer.stdout)
-            .map(Some)
-            .cannot(|| format!("parse: {}", answer.stdout))
+        serde_json::from_str(&answer.stdout).map(Some).cannot(|| format!("parse: {}", answer.stdout))
     }
 
     /// Waits until the container's process has ended.
@@ -146,15 +135,9 @@ impl Runc {
     /// It has not within the limit.
     pub fn wait_stopped(&self, id: &str) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
-        while self
-            .state(id)?
-            .is_some_and(|state| state["status"] != "stopped")
-        {
+        while self.state(id)?.is_some_and(|state| state["status"] != "stopped") {
             if Instant::now() > deadline {
-                return Err(Error::new(format!(
-                    "container {id} still runs after {} s",
-                    LIMIT.as_secs()
-                )));
+                return Err(Error::new(format!("container {id} still runs after {} s", LIMIT.as_secs())));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -176,9 +159,7 @@ impl Runc {
     /// The runtime's log of calls for this id, a JSON object a line.
     pub fn log(&self, id: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.log_file(id)).unwrap_or_default();
-        text.lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect()
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
     /// The last `error` in that log: what an engine shows its user.
@@ -210,10 +191,7 @@ impl Runc {
 
 impl Drop for Runc {
     fn drop(&mut self) {
-        let created = self
-            .created
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let created = self.created.get_mut().unwrap_or_else(PoisonError::into_inner);
         for id in std::mem::take(created) {
             if self.root().join(&id).exists() {
                 let _ = self.delete(&id, true);
@@ -233,9 +211,7 @@ fn output_files(bundle: &Bundle) -> Result<(File, File)> {
         let path = bundle.path.join(name);
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(true);
-        options
-            .open(&path)
-            .cannot(|| format!("open {}", path.display()))
+        options.open(&path).cannot(|| format!("open {}", path.display()))
     };
     Ok((open("stdout")?, open("stderr")?))
 }

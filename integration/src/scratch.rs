@@ -49,10 +49,7 @@ impl Scratch {
     fn under(parent: &Path) -> Result<Self> {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = parent.join(format!("quilt-gpu-test-{}-{n}", std::process::id()));
-        DirBuilder::new()
-            .mode(0o755)
-            .create(&path)
-            .cannot(|| format!("create {}", path.display()))?;
+        DirBuilder::new().mode(0o755).create(&path).cannot(|| format!("create {}", path.display()))?;
         Ok(Self { path, kept: false })
     }
 
@@ -109,10 +106,7 @@ fn unmount_below(folder: &Path) {
         return;
     };
     let points = table.lines().filter_map(|line| line.split(' ').nth(4));
-    let below: Vec<&Path> = points
-        .map(Path::new)
-        .filter(|p| p.starts_with(folder))
-        .collect();
+    let below: Vec<&Path> = points.map(Path::new).filter(|p| p.starts_with(folder)).collect();
     for point in below.iter().rev() {
         let _ = umount2(*point, MntFlags::MNT_DETACH);
     }

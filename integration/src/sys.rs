@@ -13,11 +13,7 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 /// Makes a device node (`b` or `c`), with exactly this mode whatever the umask is.
 pub(crate) fn make_node(path: &Path, kind: char, number: (u64, u64), mode: u32) -> io::Result<()> {
-    let flag = if kind == 'b' {
-        SFlag::S_IFBLK
-    } else {
-        SFlag::S_IFCHR
-    };
+    let flag = if kind == 'b' { SFlag::S_IFBLK } else { SFlag::S_IFCHR };
     mknod(path, flag, Mode::empty(), makedev(number.0, number.1))?;
     std::fs::set_permissions(path, Permissions::from_mode(mode))
 }
@@ -62,7 +58,5 @@ fn loader_error() -> String {
         return "the loader gives no reason".into();
     }
     // SAFETY: not null, see above; copied at once.
-    unsafe { CStr::from_ptr(message) }
-        .to_string_lossy()
-        .into_owned()
+    unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned()
 }

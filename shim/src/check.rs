@@ -100,7 +100,8 @@ fn would_grant(
         Asked::Gpus(request) => {
             grant::within_ceilings(request, &setup.config)?;
             let inventory = inventory()?;
-            let taken = Ledger::open_existing(setup.state_dir()).map(|ledger| ledger.taken(&inventory)).unwrap_or_default();
+            let taken =
+                Ledger::open_existing(setup.state_dir()).map(|ledger| ledger.taken(&inventory)).unwrap_or_default();
             let gpus = ledger::allocate(&inventory, &|pci| taken.iter().any(|t| t == pci), request, &[])?;
             let granted: Vec<_> = gpus.iter().map(|gpu| Granted::of(gpu)).collect();
             let key = Key::of("check", "check");

@@ -32,7 +32,11 @@ pub(crate) fn delete(container: &Container<'_>, words: Words) -> Result<i32, Ref
                     record::released(container, &free);
                 }
                 if free.len() < had.len() {
-                    record::event(Kind::Release, container, "processes are left in its cgroup: its other GPUs stay leased until they end");
+                    record::event(
+                        Kind::Release,
+                        container,
+                        "processes are left in its cgroup: its other GPUs stay leased until they end",
+                    );
                 }
             }
             Err(error) => record::event(Kind::Release, container, &error.to_string()),

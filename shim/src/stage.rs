@@ -154,12 +154,7 @@ fn rootfs(decision: &Decision<'_>, bundle: &Bundle) -> PathBuf {
 }
 
 /// Under a plain low-level runtime there is no contract: nothing may reach a GPU, and a request cannot be served.
-fn without_contract(
-    decision: &Decision<'_>,
-    bundle: &Bundle,
-    state: &State,
-    system: &Node,
-) -> Result<(), Refusal> {
+fn without_contract(decision: &Decision<'_>, bundle: &Bundle, state: &State, system: &Node) -> Result<(), Refusal> {
     if decision.wants_gpu() {
         return Err(Refusal::new(
             Code::Policy,

@@ -151,7 +151,9 @@ impl From<crate::json::JsonError> for Refusal {
             error.rule,
             format!("the spec cannot be read in one way only: {error}"),
             match error.rule {
-                "json-duplicate-key" | "json-look-alike-key" => "write each key once, exactly as the OCI runtime spec spells it",
+                "json-duplicate-key" | "json-look-alike-key" => {
+                    "write each key once, exactly as the OCI runtime spec spells it"
+                }
                 "json-size" | "json-depth" => "make the document smaller; no engine writes one as large",
                 _ => "write one JSON document in UTF-8, without comments and with nothing after its end",
             },

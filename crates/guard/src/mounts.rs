@@ -240,7 +240,9 @@ fn tree(setting: &Setting<'_>) -> Verdict {
 
 /// The host's `/dev` itself.
 fn dev(setting: &Setting<'_>, source: &str, rule: &'static str) -> Verdict {
-    if !setting.case.gpu_asked && setting.case.policy.allow_dev_mounts.iter().any(|allowed| paths::clean(allowed) == source) {
+    if !setting.case.gpu_asked
+        && setting.case.policy.allow_dev_mounts.iter().any(|allowed| paths::clean(allowed) == source)
+    {
         return Ok(Some((rule, "the node's policy lets this container have the host's /dev".to_owned())));
     }
     let help = if setting.case.gpu_asked {
@@ -254,7 +256,8 @@ fn dev(setting: &Setting<'_>, source: &str, rule: &'static str) -> Verdict {
 /// Our own files: who can write them grants GPUs, who can read them learns of other tenants'.
 fn own(setting: &Setting<'_>, plain: &str, how: Bind) -> Result<(), Refusal> {
     let above = setting.hardened() && how.writable;
-    let is_own = |folder: &str| paths::below(plain, folder).is_some() || (above && paths::below(folder, plain).is_some());
+    let is_own =
+        |folder: &str| paths::below(plain, folder).is_some() || (above && paths::below(folder, plain).is_some());
     if setting.own_folders().any(|folder| is_own(&folder)) {
         return Err(reserved("the folder holds the node's own record of who has which GPU"));
     }

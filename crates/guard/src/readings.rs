@@ -34,14 +34,13 @@ pub fn open_gpus(rules: &[Rule], numbers: &Numbers, granted: &[(u32, u32)]) -> O
     let named = rules.iter().filter_map(|rule| rule.minor);
     let mut minors: Vec<u32> = named.chain(granted.iter().map(|node| node.1)).collect();
     minors.sort_unstable();
-    minors.dedup();
     let unnamed = (0..).find(|minor| minors.binary_search(minor).is_err());
     // And a minor that only other rules name, closing ones or of other majors, is no more open than that.
     let opens = |rule: &&Rule| rule.allow && rule.kind != Kind::Block && rule.access.opens();
     let of = |major: u32| rules.iter().filter(opens).filter(move |rule| rule.major.is_none_or(|m| m == major));
-    let all = whole.iter().flat_map(|&major| {
-        of(major).filter_map(|rule| rule.minor).chain(unnamed).map(move |minor| (major, minor))
-    });
+    let all = whole
+        .iter()
+        .flat_map(|&major| of(major).filter_map(|rule| rule.minor).chain(unnamed).map(move |minor| (major, minor)));
     let open = |device: &(u32, u32)| !granted.contains(device) && openable(rules, device.0, device.1);
     let (major, minor) = all.chain(exact.iter().copied()).find(open)?;
     let many = Some(minor) == unnamed && whole.contains(&major);

@@ -44,7 +44,7 @@ fn spec(mounts: &[String]) -> Spec {
 
 /// Position, source and destination of each added mount.
 fn added(judgement: &Judgement) -> Vec<String> {
-    let one = |r: &guard::ReadOnly| format!("{} {} {}", r.before, r.source, r.destination);
+    let one = |r: &guard::ReadOnly| format!("{} {} {}", r.before, r.source.as_deref().unwrap_or("-"), r.destination);
     judgement.changes.read_only.iter().map(one).collect()
 }
 

@@ -88,10 +88,7 @@ impl fmt::Display for CacheError {
             Self::NotACache => f.write_str("no glibc-ld.so.cache1.1 header"),
             Self::BigEndian => f.write_str("the cache is big-endian"),
             Self::TooMany(count) => {
-                write!(
-                    f,
-                    "the cache claims {count} entries, more than {MAX_ENTRIES}"
-                )
+                write!(f, "the cache claims {count} entries, more than {MAX_ENTRIES}")
             }
             Self::Truncated => f.write_str("the cache is truncated"),
             Self::BadString { entry } => write!(f, "entry {entry} has a bad name or path"),
@@ -108,17 +105,13 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Entry<'_>>, CacheError> {
     if !cache.starts_with(MAGIC) {
         return Err(CacheError::NotACache);
     }
-    let (header, rest) = cache
-        .split_at_checked(HEADER_BYTES)
-        .ok_or(CacheError::Truncated)?;
+    let (header, rest) = cache.split_at_checked(HEADER_BYTES).ok_or(CacheError::Truncated)?;
     let byte_order = header.get(BYTE_ORDER_AT).ok_or(CacheError::Truncated)? & BYTE_ORDER_MASK;
     if !matches!(byte_order, 0 | 2) {
         return Err(CacheError::BigEndian);
     }
     let count = bounded(u32_at(header, MAGIC.len()))?;
-    let table = rest
-        .get(..count * ENTRY_BYTES)
-        .ok_or(CacheError::Truncated)?;
+    let table = rest.get(..count * ENTRY_BYTES).ok_or(CacheError::Truncated)?;
     table
         .chunks_exact(ENTRY_BYTES)
         .enumerate()
@@ -144,9 +137,7 @@ fn skip_old_part(bytes: &[u8]) -> Result<&[u8], CacheError> {
     };
     let count = bounded(u32_at(old, 0))?;
     let end = OLD_MAGIC.len() + 4 + count * OLD_ENTRY_BYTES;
-    bytes
-        .get(end.next_multiple_of(8)..)
-        .ok_or(CacheError::Truncated)
+    bytes.get(end.next_multiple_of(8)..).ok_or(CacheError::Truncated)
 }
 
 fn bounded(count: Option<u32>) -> Result<usize, CacheError> {
@@ -158,10 +149,7 @@ fn bounded(count: Option<u32>) -> Result<usize, CacheError> {
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .map(|four| u32::from_le_bytes(*four))
+    bytes.get(at..)?.first_chunk().map(|four| u32::from_le_bytes(*four))
 }
 
 fn string_at(cache: &[u8], offset: u32) -> Option<&str> {

@@ -118,9 +118,7 @@ pub fn inspect(bytes: &[u8]) -> Result<Elf, ElfError> {
 /// (`FileExt::read_exact_at` as it stands). Reads a few KiB however large the file is.
 ///
 /// Follows the System V ABI's chapters on program loading and dynamic linking.
-pub fn inspect_with(
-    read_exact_at: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
-) -> Result<Elf, ElfError> {
+pub fn inspect_with(read_exact_at: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> Result<Elf, ElfError> {
     let mut source = Source(read_exact_at);
     let header = source.header()?;
     let segments = source.segments(&header)?;
@@ -131,9 +129,7 @@ pub fn inspect_with(
         Some(at) => Some(source.string(strings, at)?),
         None => None,
     };
-    let needed = (dynamic.needed.iter())
-        .map(|&at| source.string(strings, at))
-        .collect::<Result<_, _>>()?;
+    let needed = (dynamic.needed.iter()).map(|&at| source.string(strings, at)).collect::<Result<_, _>>()?;
     // Programs linked before DF_1_PIE existed look like libraries, but have a loader and no name.
     // libc.so.6 has a loader too, so that it can be run; it has a name.
     let kind = match header.e_type {
@@ -176,17 +172,11 @@ impl Dynamic {
     /// Translates the table's address as the loader maps it into a file offset.
     fn strings(&self, segments: &[ProgramHeader]) -> Option<Strings> {
         let address = self.table_address?;
-        segments
-            .iter()
-            .filter(|segment| segment.p_type == abi::PT_LOAD)
-            .find_map(|segment| {
-                let within = address.checked_sub(segment.p_vaddr)?;
-                let left = segment.p_filesz.checked_sub(within)?;
-                Some(Strings {
-                    offset: segment.p_offset.checked_add(within)?,
-                    bytes: self.table_bytes.min(left),
-                })
-            })
+        segments.iter().filter(|segment| segment.p_type == abi::PT_LOAD).find_map(|segment| {
+            let within = address.checked_sub(segment.p_vaddr)?;
+            let left = segment.p_filesz.checked_sub(within)?;
+            Some(Strings { offset: segment.p_offset.checked_add(within)?, bytes: self.table_bytes.min(left) })
+        })
     }
 }
 
@@ -214,10 +204,7 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<()>> Source<R> {
         FileHeader::parse_tail(ident, tail).map_err(|_| ElfError::Malformed("file header"))
     }
 
-    fn segments(
-        &mut self,
-        header: &FileHeader<LittleEndian>,
-    ) -> Result<Vec<ProgramHeader>, ElfError> {
+    fn segments(&mut self, header: &FileHeader<LittleEndian>) -> Result<Vec<ProgramHeader>, ElfError> {
         const PART: &str = "program headers";
         if header.e_phnum == 0 {
             return Ok(Vec::new());
@@ -228,27 +215,18 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<()>> Source<R> {
         let each = ProgramHeader::validate_entsize(header.class, header.e_phentsize.into())
             .map_err(|_| ElfError::Malformed(PART))?;
         let bytes = self.read(PART, header.e_phoff, each * usize::from(header.e_phnum))?;
-        Ok(SegmentTable::new(LittleEndian, header.class, &bytes)
-            .iter()
-            .collect())
+        Ok(SegmentTable::new(LittleEndian, header.class, &bytes).iter().collect())
     }
 
     fn interpreter(&mut self, segments: &[ProgramHeader]) -> Result<Option<String>, ElfError> {
         let Some(segment) = find(segments, abi::PT_INTERP) else {
             return Ok(None);
         };
-        let strings = Strings {
-            offset: segment.p_offset,
-            bytes: segment.p_filesz,
-        };
+        let strings = Strings { offset: segment.p_offset, bytes: segment.p_filesz };
         self.string(Some(strings), 0).map(Some)
     }
 
-    fn dynamic(
-        &mut self,
-        header: &FileHeader<LittleEndian>,
-        segments: &[ProgramHeader],
-    ) -> Result<Dynamic, ElfError> {
+    fn dynamic(&mut self, header: &FileHeader<LittleEndian>, segments: &[ProgramHeader]) -> Result<Dynamic, ElfError> {
         const PART: &str = "dynamic segment";
         let mut dynamic = Dynamic::default();
         let Some(segment) = find(segments, abi::PT_DYNAMIC) else {
@@ -284,10 +262,7 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<()>> Source<R> {
         let left = strings.bytes.checked_sub(at).ok_or_else(malformed)?;
         let offset = strings.offset.checked_add(at).ok_or_else(malformed)?;
         let mut bytes = self.read(PART, offset, left.min(MAX_STRING_BYTES) as usize)?;
-        let end = bytes
-            .iter()
-            .position(|&byte| byte == 0)
-            .ok_or_else(malformed)?;
+        let end = bytes.iter().position(|&byte| byte == 0).ok_or_else(malformed)?;
         bytes.truncate(end);
         String::from_utf8(bytes).map_err(|_| malformed())
     }

@@ -97,11 +97,7 @@ pub fn library_capabilities(file_name_or_soname: &str) -> &'static [&'static str
         Some((stem, version)) if version.is_empty() || version.starts_with('.') => stem,
         _ => return &[],
     };
-    let unknown = if stem.starts_with(UNKNOWN_DRIVER_PREFIX) {
-        EVERY
-    } else {
-        &[]
-    };
+    let unknown = if stem.starts_with(UNKNOWN_DRIVER_PREFIX) { EVERY } else { &[] };
     lookup(LIBRARIES, stem).unwrap_or(unknown)
 }
 
@@ -110,14 +106,8 @@ pub fn binary_capabilities(file_name: &str) -> &'static [&'static str] {
     lookup(BINARIES, file_name).unwrap_or_default()
 }
 
-fn lookup(
-    table: &[(&str, &'static [&'static str])],
-    name: &str,
-) -> Option<&'static [&'static str]> {
-    table
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, capabilities)| *capabilities)
+fn lookup(table: &[(&str, &'static [&'static str])], name: &str) -> Option<&'static [&'static str]> {
+    table.iter().find(|(known, _)| *known == name).map(|(_, capabilities)| *capabilities)
 }
 
 #[cfg(test)]

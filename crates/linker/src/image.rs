@@ -35,11 +35,7 @@ impl Image {
     /// Looks for the loader of `machine` (an ELF `e_machine`), and with `compat32` for that of its
     /// 32-bit programs. `read` gives a regular file's first bytes, at most [`MAX_LOADER_BYTES`], by
     /// its path inside the image; `None` when there is none.
-    pub fn identify(
-        machine: u16,
-        compat32: bool,
-        mut read: impl FnMut(&str) -> Option<Vec<u8>>,
-    ) -> Self {
+    pub fn identify(machine: u16, compat32: bool, mut read: impl FnMut(&str) -> Option<Vec<u8>>) -> Self {
         let mut glibc = false;
         let mut folders = Vec::new();
         for path in loader_candidates(machine) {
@@ -155,10 +151,7 @@ fn text_before(loader: &[u8], end: usize) -> &[u8] {
     let start = end.saturating_sub(MAX_FOLDER_BYTES);
     let window = loader.get(start..end).unwrap_or_default();
     let ours = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._+-".contains(byte);
-    let from = window
-        .iter()
-        .rposition(|byte| !ours(byte))
-        .map_or(0, |at| at + 1);
+    let from = window.iter().rposition(|byte| !ours(byte)).map_or(0, |at| at + 1);
     let text = window.get(from..).unwrap_or_default();
     let slash = text.iter().position(|byte| *byte == b'/').unwrap_or(0);
     text.get(slash..).unwrap_or_default()
@@ -170,11 +163,7 @@ fn normalised(text: &[u8]) -> Option<String> {
     let parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty()).collect();
     let plain = !parts.iter().any(|part| matches!(*part, "." | ".."));
     let libraries = match parts.as_slice() {
-        ["usr", "local", folder, ..] | ["usr", folder, ..] | [folder, ..]
-            if folder.starts_with("lib") =>
-        {
-            true
-        }
+        ["usr", "local", folder, ..] | ["usr", folder, ..] | [folder, ..] if folder.starts_with("lib") => true,
         ["nix" | "gnu", "store", _, ..] => true,
         _ => false,
     };

@@ -20,13 +20,8 @@ const MAX_NAME_BYTES: usize = 255;
 /// Libraries that programs open without a version, as only a development package would have it:
 /// `libcuda.so` and `libnvidia-ml.so` by language bindings, the others as the Video Codec and
 /// Optical Flow SDKs' samples do. Alphabetic.
-const OPENED_PLAIN: &[&str] = &[
-    "libcuda.so",
-    "libnvcuvid.so",
-    "libnvidia-encode.so",
-    "libnvidia-ml.so",
-    "libnvidia-opticalflow.so",
-];
+const OPENED_PLAIN: &[&str] =
+    &["libcuda.so", "libnvcuvid.so", "libnvidia-encode.so", "libnvidia-ml.so", "libnvidia-opticalflow.so"];
 
 /// A driver library of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,19 +66,11 @@ pub struct Note {
 /// Plans the view of `libraries` in an image. `exists` tells whether a folder exists in it.
 ///
 /// The order of `libraries` decides which one gets a name that several have, and nothing else.
-pub fn plan<'a>(
-    image: &Image,
-    libraries: &[Library<'a>],
-    exists: impl Fn(&str) -> bool,
-) -> View<'a> {
+pub fn plan<'a>(image: &Image, libraries: &[Library<'a>], exists: impl Fn(&str) -> bool) -> View<'a> {
     let mut notes = Vec::new();
     let folder = folder(image, &exists, &mut notes);
     let folder32 = folder32(image, &folder, &exists);
-    let mut view = View {
-        folder: folder.clone(),
-        binds: Vec::new(),
-        notes,
-    };
+    let mut view = View { folder: folder.clone(), binds: Vec::new(), notes };
     let mut placed = Vec::with_capacity(libraries.len());
     for library in libraries {
         let own = match library.class {
@@ -93,10 +80,7 @@ pub fn plan<'a>(
         let Some(folder) = own else {
             view.note(
                 "library-32bit",
-                format!(
-                    "{} is left out: the image has no folder of its own for 32-bit libraries",
-                    library.host_path
-                ),
+                format!("{} is left out: the image has no folder of its own for 32-bit libraries", library.host_path),
             );
             continue;
         };
@@ -118,11 +102,7 @@ pub fn plan<'a>(
 
 /// The name without a version under which programs also open this library, if they do.
 pub fn plain_name(soname: &str) -> Option<&'static str> {
-    let versioned = |plain: &&&str| {
-        soname
-            .strip_prefix(**plain)
-            .is_some_and(|version| version.starts_with('.'))
-    };
+    let versioned = |plain: &&&str| soname.strip_prefix(**plain).is_some_and(|version| version.starts_with('.'));
     OPENED_PLAIN.iter().find(versioned).copied()
 }
 
@@ -138,14 +118,10 @@ impl<'a> View<'a> {
         }
         let file_name = path.rsplit('/').next().filter(|name| is_file_name(name));
         match (soname, file_name) {
-            (_, None) => self.note(
-                "library-name",
-                format!("{path:?} is left out: no file name"),
-            ),
-            (Some(soname), Some(name)) => self.note(
-                "library-name",
-                format!("{path} is bound as {name}: its SONAME {soname:?} is no file name"),
-            ),
+            (_, None) => self.note("library-name", format!("{path:?} is left out: no file name")),
+            (Some(soname), Some(name)) => {
+                self.note("library-name", format!("{path} is bound as {name}: its SONAME {soname:?} is no file name"))
+            }
             (None, Some(_)) => {}
         }
         file_name
@@ -153,22 +129,13 @@ impl<'a> View<'a> {
 
     fn bind(&mut self, library: &Library<'a>, folder: &str, name: &str) -> bool {
         let (host_path, container_path) = (library.host_path, format!("{folder}/{name}"));
-        let taken = self
-            .binds
-            .iter()
-            .find(|bind| bind.container_path == container_path);
+        let taken = self.binds.iter().find(|bind| bind.container_path == container_path);
         if let Some(first) = taken {
-            let message = format!(
-                "{host_path} is left out: {} is {name} already",
-                first.host_path
-            );
+            let message = format!("{host_path} is left out: {} is {name} already", first.host_path);
             self.note("library-duplicate", message);
             return false;
         }
-        self.binds.push(Bind {
-            host_path,
-            container_path,
-        });
+        self.binds.push(Bind { host_path, container_path });
         true
     }
 }
@@ -179,11 +146,9 @@ fn folder(image: &Image, exists: &impl Fn(&str) -> bool, notes: &mut Vec<Note>) 
             Some(folder) => return folder.clone(),
             None => (GUESSED_FOLDER, "image-loader", "its loader names no folder"),
         },
-        Image::Musl => (
-            MUSL_FOLDER,
-            "image-musl",
-            "a musl image: the driver's libraries are built for glibc and need gcompat",
-        ),
+        Image::Musl => {
+            (MUSL_FOLDER, "image-musl", "a musl image: the driver's libraries are built for glibc and need gcompat")
+        }
         Image::NoLoader if exists(NIX_STORE) => return NIX_FOLDER.to_owned(),
         Image::NoLoader => (GUESSED_FOLDER, "image-no-loader", "it has no known loader"),
     };
@@ -202,10 +167,7 @@ fn folder32(image: &Image, folder: &str, exists: &impl Fn(&str) -> bool) -> Opti
 }
 
 /// Below /usr first: where /lib64 is a link to it, that is the folder itself.
-fn choose<'f>(
-    folders: impl Iterator<Item = &'f String> + Clone,
-    exists: &impl Fn(&str) -> bool,
-) -> Option<&'f String> {
+fn choose<'f>(folders: impl Iterator<Item = &'f String> + Clone, exists: &impl Fn(&str) -> bool) -> Option<&'f String> {
     let mut usr = folders.clone().filter(|folder| folder.starts_with("/usr/"));
     let first = usr.clone().next().or(folders.clone().next());
     usr.find(|folder| exists(folder)).or(first)

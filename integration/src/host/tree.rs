@@ -67,21 +67,12 @@ impl Tree<'_> {
 
     fn node(&self, name: &str, major: u64, minor: u64, mode: u32) -> Result<()> {
         let path = self.0.join("dev").join(name);
-        sys::make_node(&path, 'c', (major, minor), mode)
-            .cannot(|| format!("make node {}", path.display()))
+        sys::make_node(&path, 'c', (major, minor), mode).cannot(|| format!("make node {}", path.display()))
     }
 }
 
 pub(super) fn folders(tree: &Tree<'_>, layout: Layout) -> Result<()> {
-    let always = [
-        "dev",
-        "etc",
-        "proc",
-        "sys",
-        "usr/bin",
-        "usr/lib",
-        "usr/lib64",
-    ];
+    let always = ["dev", "etc", "proc", "sys", "usr/bin", "usr/lib", "usr/lib64"];
     for folder in always.iter().chain([&layout.library_folder()]) {
         tree.folder(folder)?;
     }
@@ -113,40 +104,24 @@ fn function(tree: &Tree<'_>, pci: &str, ids: [&str; 3], driver: Option<&str>) ->
         tree.file(&format!("{bridge}/{pci}/{name}"), &format!("{value}\n"))?;
     }
     tree.folder("sys/bus/pci/devices")?;
-    tree.link(
-        &format!("sys/bus/pci/devices/{pci}"),
-        &format!("../../../devices/pci0000:00/{pci}"),
-    )?;
+    tree.link(&format!("sys/bus/pci/devices/{pci}"), &format!("../../../devices/pci0000:00/{pci}"))?;
     if let Some(driver) = driver {
         tree.folder(&format!("sys/bus/pci/drivers/{driver}"))?;
-        tree.link(
-            &format!("{bridge}/{pci}/driver"),
-            &format!("../../../bus/pci/drivers/{driver}"),
-        )?;
+        tree.link(&format!("{bridge}/{pci}/driver"), &format!("../../../bus/pci/drivers/{driver}"))?;
     }
     Ok(())
 }
 
 /// The GPUs, the audio function of the first (same vendor, no GPU), and a board's own display.
 pub(super) fn bus(tree: &Tree<'_>, gpus: &[FakeGpu], loaded: bool) -> Result<()> {
-    function(
-        tree,
-        BOARD_DISPLAY,
-        ["0x1a03", "0x2000", "0x030000"],
-        Some("ast"),
-    )?;
+    function(tree, BOARD_DISPLAY, ["0x1a03", "0x2000", "0x030000"], Some("ast"))?;
     for gpu in gpus {
         let driver = loaded.then_some("nvidia");
         function(tree, &gpu.pci, ["0x10de", "0x20b0", "0x030200"], driver)?;
     }
     if let Some(first) = gpus.first() {
         let audio = first.pci.replace(".0", ".1");
-        function(
-            tree,
-            &audio,
-            ["0x10de", "0x1aef", "0x040300"],
-            Some("snd_hda_intel"),
-        )?;
+        function(tree, &audio, ["0x10de", "0x1aef", "0x040300"], Some("snd_hda_intel"))?;
     }
     Ok(())
 }
@@ -156,12 +131,9 @@ const BOARD_DISPLAY: &str = "0000:00:02.0";
 pub(super) fn kernel(tree: &Tree<'_>, loaded: bool, uvm: bool) -> Result<()> {
     let mut devices = String::from(OTHER_CHARACTER);
     if loaded {
-        for (major, name) in [
-            (NVIDIA, "nvidia"),
-            (NVIDIA, "nvidia-modeset"),
-            (NVIDIA, "nvidiactl"),
-            (CAPS, "nvidia-caps"),
-        ] {
+        for (major, name) in
+            [(NVIDIA, "nvidia"), (NVIDIA, "nvidia-modeset"), (NVIDIA, "nvidiactl"), (CAPS, "nvidia-caps")]
+        {
             devices.push_str(&format!("{major:3} {name}\n"));
         }
         if uvm {
@@ -209,10 +181,7 @@ pub(super) fn driver(tree: &Tree<'_>, version: &str, gpus: &[FakeGpu]) -> Result
         )?;
         tree.file(&format!("{folder}/registry"), "Binary: \"\"\n")?;
     }
-    tree.file(
-        "proc/driver/nvidia-caps/mig-minors",
-        "config 1\nmonitor 2\n",
-    )?;
+    tree.file("proc/driver/nvidia-caps/mig-minors", "config 1\nmonitor 2\n")?;
     for (name, minor, mode) in [("config", 1, 256), ("monitor", 2, 292)] {
         tree.file(
             &format!("proc/driver/nvidia/capabilities/mig/{name}"),
@@ -265,10 +234,7 @@ pub(super) fn drm(tree: &Tree<'_>, gpus: &[FakeGpu]) -> Result<()> {
         let folder = format!("devices/pci0000:00/{pci}/drm/{name}");
         tree.file(&format!("sys/{folder}/dev"), &format!("{DRM}:{minor}\n"))?;
         tree.link(&format!("sys/{folder}/device"), &format!("../../../{pci}"))?;
-        tree.link(
-            &format!("sys/dev/char/{DRM}:{minor}"),
-            &format!("../../{folder}"),
-        )?;
+        tree.link(&format!("sys/dev/char/{DRM}:{minor}"), &format!("../../{folder}"))?;
         tree.node(&format!("dri/{name}"), DRM, minor, 0o660)
     };
     display(BOARD_DISPLAY, "card0", 0)?;

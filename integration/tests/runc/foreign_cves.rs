@@ -1,5 +1,6 @@
 //! Vulnerabilities of others in this class, each as a test under its name: what the image or the request tried there may
 //! change nothing here.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 
 use std::collections::BTreeSet;
 use std::fs;

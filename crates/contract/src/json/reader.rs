@@ -18,11 +18,7 @@ pub(super) enum Keys {
 pub(super) fn read(bytes: &[u8], keys: Keys) -> Result<Node<'_>, JsonError> {
     let fail = |rule, message: &str, offset| JsonError { rule, message: message.to_owned(), offset, at: String::new() };
     if bytes.len() > MAX_BYTES {
-        return Err(fail(
-            "json-size",
-            &format!("document is larger than {MAX_BYTES} bytes"),
-            MAX_BYTES,
-        ));
+        return Err(fail("json-size", &format!("document is larger than {MAX_BYTES} bytes"), MAX_BYTES));
     }
     let text = std::str::from_utf8(bytes).map_err(|e| fail("json-utf8", "text is not UTF-8", e.valid_up_to()))?;
     let mut reader = Reader { text, bytes, pos: 0, path: Vec::new() };

@@ -24,6 +24,8 @@ pub struct Fake {
     pub trees_with_dev: HashSet<String>,
     /// Where the control groups with device filters are mounted.
     pub groups: Vec<String>,
+    /// Where other file systems are mounted; only binds that are not recursive are told.
+    pub mounted: Vec<String>,
     pub first_namespace: bool,
     pub asked: RefCell<Vec<String>>,
 }
@@ -54,6 +56,7 @@ impl Default for Fake {
             inside: HashMap::new(),
             trees_with_dev: HashSet::from(["/mnt/root".to_owned(), "/run".to_owned()]),
             groups: Vec::new(),
+            mounted: vec!["/run".into()],
             first_namespace: true,
             asked: RefCell::default(),
         };
@@ -177,6 +180,12 @@ impl System for Fake {
         self.vendors.get(&minor).copied()
     }
 
+    fn drm_minors(&self, end: u32) -> Vec<u32> {
+        let mut minors: Vec<u32> = self.vendors.keys().copied().chain([9]).filter(|minor| *minor < end).collect();
+        minors.sort_unstable();
+        minors
+    }
+
     fn nodes_inside(&self, real: &str) -> Result<Vec<(u32, u32)>, String> {
         self.ask("inside");
         Ok(self.inside.get(real).cloned().unwrap_or_default())
@@ -194,6 +203,13 @@ impl System for Fake {
         let inside = |point: &String| real == point || real.starts_with(&format!("{point}/"));
         let rest = |point: &String| if inside(point) { Some(String::new()) } else { below(point) };
         Ok(self.groups.iter().filter_map(rest).collect())
+    }
+
+    fn mounted_between(&self, folder: &str, inside: &str) -> Result<bool, String> {
+        self.ask("between");
+        let within = |path: &str, top: &str| format!("{path}/").starts_with(&format!("{}/", top.trim_end_matches('/')));
+        let between = |point: &String| within(inside, point) && within(point, folder) && point != folder;
+        Ok(self.mounted.iter().any(between))
     }
 
     fn initial_user_namespace(&self) -> bool {

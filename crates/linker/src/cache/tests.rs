@@ -37,10 +37,7 @@ fn made(entries: &[(&str, &str, u32, u64)]) -> Vec<u8> {
 fn behind_old_part(old_entries: u32, cache: &[u8]) -> Vec<u8> {
     let mut out = OLD_MAGIC.to_vec();
     out.extend(old_entries.to_le_bytes());
-    out.resize(
-        (out.len() + old_entries as usize * OLD_ENTRY_BYTES).next_multiple_of(8),
-        0xaa,
-    );
+    out.resize((out.len() + old_entries as usize * OLD_ENTRY_BYTES).next_multiple_of(8), 0xaa);
     out.extend(cache);
     out
 }
@@ -48,76 +45,22 @@ fn behind_old_part(old_entries: u32, cache: &[u8]) -> Vec<u8> {
 #[test]
 fn entries_come_back_in_order_with_their_abi() {
     let rows = [
-        (
-            "libcuda.so.1",
-            "/usr/lib64/libcuda.so.1",
-            X86_64,
-            0,
-            Some(Abi::X86_64),
-        ),
-        (
-            "libcuda.so.1",
-            "/usr/lib/libcuda.so.1",
-            0x0003,
-            0,
-            Some(Abi::I386),
-        ),
-        (
-            "libcuda.so.1",
-            "/usr/lib/aarch64-linux-gnu/libcuda.so.1",
-            0x0a03,
-            0,
-            Some(Abi::Aarch64),
-        ),
+        ("libcuda.so.1", "/usr/lib64/libcuda.so.1", X86_64, 0, Some(Abi::X86_64)),
+        ("libcuda.so.1", "/usr/lib/libcuda.so.1", 0x0003, 0, Some(Abi::I386)),
+        ("libcuda.so.1", "/usr/lib/aarch64-linux-gnu/libcuda.so.1", 0x0a03, 0, Some(Abi::Aarch64)),
         ("libx.so.1", "/libx32/libx.so.1", 0x0803, 0, Some(Abi::X32)),
-        (
-            "libp.so.1",
-            "/lib64/libp.so.1",
-            0x0503,
-            0,
-            Some(Abi::Other(5)),
-        ),
-        (
-            "libe.so.1",
-            "/lib64/libe.so.1",
-            0x0301,
-            0,
-            Some(Abi::X86_64),
-        ),
-        (
-            "libz.so.1",
-            "/lib64/glibc-hwcaps/x86-64-v3/libz.so.1",
-            X86_64,
-            1 << 62 | 2,
-            Some(Abi::X86_64),
-        ),
-        (
-            "libz.so.1",
-            "/lib64/libz.so.1",
-            X86_64,
-            0,
-            Some(Abi::X86_64),
-        ),
+        ("libp.so.1", "/lib64/libp.so.1", 0x0503, 0, Some(Abi::Other(5))),
+        ("libe.so.1", "/lib64/libe.so.1", 0x0301, 0, Some(Abi::X86_64)),
+        ("libz.so.1", "/lib64/glibc-hwcaps/x86-64-v3/libz.so.1", X86_64, 1 << 62 | 2, Some(Abi::X86_64)),
+        ("libz.so.1", "/lib64/libz.so.1", X86_64, 0, Some(Abi::X86_64)),
         ("libold.so.5", "/lib/libold.so.5", 0x0002, 0, None),
     ];
     let cache = made(&rows.map(|(name, path, flags, hwcap, _)| (name, path, flags, hwcap)));
-    for bytes in [0, 1, 2, 3]
-        .map(|old| behind_old_part(old, &cache))
-        .iter()
-        .chain([&cache])
-    {
+    for bytes in [0, 1, 2, 3].map(|old| behind_old_part(old, &cache)).iter().chain([&cache]) {
         let entries = parse(bytes).expect("a good cache");
         assert_eq!(entries.len(), rows.len());
         for (entry, (name, path, flags, hwcap, abi)) in entries.iter().zip(rows) {
-            assert_eq!(
-                *entry,
-                Entry {
-                    name,
-                    path,
-                    flags,
-                    hwcap
-                }
-            );
+            assert_eq!(*entry, Entry { name, path, flags, hwcap });
             assert_eq!(entry.abi(), abi, "{path}");
         }
     }
@@ -140,32 +83,17 @@ fn broken_caches_are_errors() {
         (with(17, b"9.9"), CacheError::NotACache),
         (behind_old_part(2, &[]), CacheError::NotACache),
         (OLD_MAGIC.to_vec(), CacheError::Truncated),
-        (
-            behind_old_part(2, &[])[..30].to_vec(),
-            CacheError::Truncated,
-        ),
+        (behind_old_part(2, &[])[..30].to_vec(), CacheError::Truncated),
         (with(BYTE_ORDER_AT, &[3]), CacheError::BigEndian),
         (good[..MAGIC.len()].to_vec(), CacheError::Truncated),
         (good[..second + 1].to_vec(), CacheError::Truncated),
         (with(20, &[0, 0, 16, 0]), CacheError::TooMany(1 << 20)),
         (with(20, &[0xff; 4]), CacheError::TooMany(u32::MAX.into())),
         (with(20, &[3, 0, 0, 0]), CacheError::Truncated),
-        (
-            with(second + 4, &[0xff; 4]),
-            CacheError::BadString { entry: 1 },
-        ),
-        (
-            with(second + 8, &(good.len() as u32).to_le_bytes()),
-            CacheError::BadString { entry: 1 },
-        ),
-        (
-            good[..good.len() - 1].to_vec(),
-            CacheError::BadString { entry: 1 },
-        ),
-        (
-            with(good.len() - 2, &[0xff]),
-            CacheError::BadString { entry: 1 },
-        ),
+        (with(second + 4, &[0xff; 4]), CacheError::BadString { entry: 1 }),
+        (with(second + 8, &(good.len() as u32).to_le_bytes()), CacheError::BadString { entry: 1 }),
+        (good[..good.len() - 1].to_vec(), CacheError::BadString { entry: 1 }),
+        (with(good.len() - 2, &[0xff]), CacheError::BadString { entry: 1 }),
         (long, CacheError::BadString { entry: 0 }),
     ];
     for (row, (bytes, error)) in table.iter().enumerate() {
@@ -179,10 +107,7 @@ fn broken_caches_are_errors() {
 #[test]
 fn the_build_machines_own_cache() {
     let cache = std::fs::read("/etc/ld.so.cache");
-    let listing = Command::new("/sbin/ldconfig")
-        .arg("-p")
-        .env("LC_ALL", "C")
-        .output();
+    let listing = Command::new("/sbin/ldconfig").arg("-p").env("LC_ALL", "C").output();
     let (Ok(cache), Ok(listing)) = (cache, listing) else {
         println!("skipped: no /etc/ld.so.cache or no ldconfig here");
         return;
@@ -193,10 +118,7 @@ fn the_build_machines_own_cache() {
         .filter_map(|line| line.split_once(" => "))
         .map(|(left, path)| (left.split_whitespace().next().unwrap_or_default(), path))
         .collect();
-    let read: Vec<(&str, &str)> = entries
-        .iter()
-        .map(|entry| (entry.name, entry.path))
-        .collect();
+    let read: Vec<(&str, &str)> = entries.iter().map(|entry| (entry.name, entry.path)).collect();
     assert!(!read.is_empty());
     assert_eq!(read, listed);
 }

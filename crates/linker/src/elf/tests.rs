@@ -67,9 +67,7 @@ impl Made<'_> {
         out.extend(self.e_type.to_le_bytes());
         out.extend(self.machine.to_le_bytes());
         out.extend(1u32.to_le_bytes());
-        [0, header, 0]
-            .iter()
-            .for_each(|value| word(&mut out, *value));
+        [0, header, 0].iter().for_each(|value| word(&mut out, *value));
         out.extend(0u32.to_le_bytes());
         for half in [header, segment, segments, 0, 0, 0] {
             out.extend((half as u16).to_le_bytes());
@@ -80,9 +78,7 @@ impl Made<'_> {
             if wide {
                 out.extend(4u32.to_le_bytes());
             }
-            [at, BASE + at, 0, bytes, bytes]
-                .iter()
-                .for_each(|value| word(&mut out, *value));
+            [at, BASE + at, 0, bytes, bytes].iter().for_each(|value| word(&mut out, *value));
             if !wide {
                 out.extend(4u32.to_le_bytes());
             }
@@ -109,78 +105,16 @@ fn says_what_the_file_says() {
     const LOADER: Option<&str> = Some("/lib64/ld-linux-x86-64.so.2");
     let table = [
         (LIBRARY, Kind::Shared),
-        (
-            Made {
-                class: Class::Elf32,
-                machine: EM_386,
-                ..LIBRARY
-            },
-            Kind::Shared,
-        ),
-        (
-            Made {
-                machine: EM_AARCH64,
-                needed: &[],
-                ..LIBRARY
-            },
-            Kind::Shared,
-        ),
-        (
-            Made {
-                soname: None,
-                ..LIBRARY
-            },
-            Kind::Shared,
-        ),
+        (Made { class: Class::Elf32, machine: EM_386, ..LIBRARY }, Kind::Shared),
+        (Made { machine: EM_AARCH64, needed: &[], ..LIBRARY }, Kind::Shared),
+        (Made { soname: None, ..LIBRARY }, Kind::Shared),
         // libc.so.6 can be run.
-        (
-            Made {
-                interp: LOADER,
-                ..LIBRARY
-            },
-            Kind::Shared,
-        ),
-        (
-            Made {
-                soname: None,
-                interp: LOADER,
-                flags_1: PIE,
-                ..LIBRARY
-            },
-            Kind::Executable,
-        ),
-        (
-            Made {
-                soname: None,
-                interp: LOADER,
-                ..LIBRARY
-            },
-            Kind::Executable,
-        ),
-        (
-            Made {
-                soname: None,
-                flags_1: PIE,
-                needed: &[],
-                ..LIBRARY
-            },
-            Kind::Executable,
-        ),
-        (
-            Made {
-                soname: None,
-                e_type: abi::ET_EXEC,
-                ..LIBRARY
-            },
-            Kind::Executable,
-        ),
-        (
-            Made {
-                e_type: abi::ET_REL,
-                ..LIBRARY
-            },
-            Kind::Other(abi::ET_REL),
-        ),
+        (Made { interp: LOADER, ..LIBRARY }, Kind::Shared),
+        (Made { soname: None, interp: LOADER, flags_1: PIE, ..LIBRARY }, Kind::Executable),
+        (Made { soname: None, interp: LOADER, ..LIBRARY }, Kind::Executable),
+        (Made { soname: None, flags_1: PIE, needed: &[], ..LIBRARY }, Kind::Executable),
+        (Made { soname: None, e_type: abi::ET_EXEC, ..LIBRARY }, Kind::Executable),
+        (Made { e_type: abi::ET_REL, ..LIBRARY }, Kind::Other(abi::ET_REL)),
     ];
     for (row, (made, kind)) in table.into_iter().enumerate() {
         let elf = inspect(&made.bytes()).unwrap_or_else(|error| panic!("row {row}: {error}"));
@@ -210,49 +144,17 @@ fn broken_files_are_told_apart() {
         (Vec::new(), "not an ELF file"),
         (b"\x7fELF".to_vec(), "not an ELF file"),
         (b"#!/bin/sh\n".repeat(20), "not an ELF file"),
-        (
-            with(4, &[3]),
-            "not a little-endian 32-bit or 64-bit ELF file",
-        ),
-        (
-            with(5, &[2]),
-            "not a little-endian 32-bit or 64-bit ELF file",
-        ),
-        (
-            with(6, &[0]),
-            "not a little-endian 32-bit or 64-bit ELF file",
-        ),
+        (with(4, &[3]), "not a little-endian 32-bit or 64-bit ELF file"),
+        (with(5, &[2]), "not a little-endian 32-bit or 64-bit ELF file"),
+        (with(6, &[0]), "not a little-endian 32-bit or 64-bit ELF file"),
         (with(54, &[57, 0]), "malformed ELF program headers"),
         (with(56, &[200, 0]), "ELF program headers too large"),
-        (
-            with(32, &[0xff; 8]),
-            "read ELF program headers: unexpected end of file",
-        ),
-        (
-            with(64 + 56 + 32, &[0xff; 8]),
-            "ELF dynamic segment too large",
-        ),
+        (with(32, &[0xff; 8]), "read ELF program headers: unexpected end of file"),
+        (with(64 + 56 + 32, &[0xff; 8]), "ELF dynamic segment too large"),
         (with(dynamic_at + 8, &[0xff; 8]), "malformed ELF string"),
-        (
-            good[..good.len() - 30].to_vec(),
-            "read ELF string: unexpected end of file",
-        ),
-        (
-            Made {
-                soname: Some(&"x".repeat(5000)),
-                ..LIBRARY
-            }
-            .bytes(),
-            "malformed ELF string",
-        ),
-        (
-            Made {
-                needed: &names,
-                ..LIBRARY
-            }
-            .bytes(),
-            "ELF list of needed libraries too large",
-        ),
+        (good[..good.len() - 30].to_vec(), "read ELF string: unexpected end of file"),
+        (Made { soname: Some(&"x".repeat(5000)), ..LIBRARY }.bytes(), "malformed ELF string"),
+        (Made { needed: &names, ..LIBRARY }.bytes(), "ELF list of needed libraries too large"),
     ];
     for (row, (bytes, message)) in table.iter().enumerate() {
         let error = inspect(bytes).expect_err(&format!("row {row}"));
@@ -288,10 +190,7 @@ fn reads_little_of_a_large_file() {
         buffer.copy_from_slice(&library[offset as usize..][..buffer.len()]);
         Ok(())
     });
-    assert_eq!(
-        elf.expect("a good file").soname.as_deref(),
-        Some("libcuda.so.1")
-    );
+    assert_eq!(elf.expect("a good file").soname.as_deref(), Some("libcuda.so.1"));
     assert!(read < 16 << 10, "read {read} bytes");
 }
 
@@ -299,16 +198,8 @@ fn reads_little_of_a_large_file() {
 fn the_build_machines_own_files() {
     let files = [
         ("/bin/sh", Kind::Executable, None),
-        (
-            "/lib/x86_64-linux-gnu/libc.so.6",
-            Kind::Shared,
-            Some("libc.so.6"),
-        ),
-        (
-            "/lib64/ld-linux-x86-64.so.2",
-            Kind::Shared,
-            Some("ld-linux-x86-64.so.2"),
-        ),
+        ("/lib/x86_64-linux-gnu/libc.so.6", Kind::Shared, Some("libc.so.6")),
+        ("/lib64/ld-linux-x86-64.so.2", Kind::Shared, Some("ld-linux-x86-64.so.2")),
     ];
     for (path, kind, soname) in files {
         let Ok(file) = File::open(path) else {
@@ -317,20 +208,10 @@ fn the_build_machines_own_files() {
         };
         let elf = inspect_with(|offset, buffer| file.read_exact_at(buffer, offset)).expect(path);
         assert_eq!((elf.kind, elf.soname.as_deref()), (kind, soname), "{path}");
-        assert_eq!(
-            inspect(&fs::read(path).expect(path)).expect(path),
-            elf,
-            "{path}"
-        );
+        assert_eq!(inspect(&fs::read(path).expect(path)).expect(path), elf, "{path}");
         if kind == Kind::Executable {
-            assert!(
-                elf.interp.is_some_and(|interp| interp.starts_with("/lib")),
-                "{path}"
-            );
-            assert!(
-                elf.needed.iter().any(|name| name.starts_with("libc.")),
-                "{path}"
-            );
+            assert!(elf.interp.is_some_and(|interp| interp.starts_with("/lib")), "{path}");
+            assert!(elf.needed.iter().any(|name| name.starts_with("libc.")), "{path}");
         }
     }
 }

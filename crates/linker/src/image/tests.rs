@@ -7,21 +7,14 @@ use proptest::prelude::*;
 use super::*;
 
 const DEBIAN: &[u8] = b"/lib/x86_64-linux-gnu/\0/usr/lib/x86_64-linux-gnu/\0/lib/\0/usr/lib/\0";
-const DEBIAN_FOLDERS: [&str; 4] = [
-    "/lib/x86_64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu",
-    "/lib",
-    "/usr/lib",
-];
+const DEBIAN_FOLDERS: [&str; 4] = ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib"];
 const REAL_LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 /// A loader as far as its strings go: what stands around the array in real ones.
 fn loader(array: &[u8]) -> Vec<u8> {
     let mut out = b"\x7fELF".to_vec();
     out.resize(1000, 0x90);
-    out.extend(
-        b"\0/proc/self/exe\0/etc/ld.so.cache\0/var/tmp\0/usr/share/locale/\0/usr/lib/locale\0",
-    );
+    out.extend(b"\0/proc/self/exe\0/etc/ld.so.cache\0/var/tmp\0/usr/share/locale/\0/usr/lib/locale\0");
     out.extend(b"glibc-hwcaps/\0\x80\x01");
     out.extend(array);
     out.extend([0; 40]);
@@ -43,10 +36,7 @@ fn folders_of_several_distributions() {
         // Hostile or unlike anything known.
         (b"/etc/\0/dev/\0/usr/\0/usr/local/\0/proc/\0//\0", &[]),
         (b"/lib/../etc/\0/usr/lib/./x/\0/lib/../../\0", &[]),
-        (
-            b"/lib64/\0/etc/\0/usr/lib64/\0/usr/lib/\0",
-            &["/usr/lib64", "/usr/lib"],
-        ),
+        (b"/lib64/\0/etc/\0/usr/lib64/\0/usr/lib/\0", &["/usr/lib64", "/usr/lib"]),
         (b"lib64/\0/lib64\0", &[]),
     ];
     for (array, folders) in table {
@@ -61,26 +51,16 @@ fn the_array_is_found_wherever_it_stands() {
     for before in 0..2 * STRIDE {
         let mut bytes = vec![0; before];
         bytes.extend(DEBIAN);
-        assert_eq!(
-            default_folders(&bytes),
-            DEBIAN_FOLDERS,
-            "after {before} bytes"
-        );
+        assert_eq!(default_folders(&bytes), DEBIAN_FOLDERS, "after {before} bytes");
     }
 }
 
 #[test]
 fn a_hostile_loader_is_bounded() {
-    let many: Vec<u8> = (0..1000)
-        .flat_map(|n| format!("/lib{n}/\0").into_bytes())
-        .collect();
+    let many: Vec<u8> = (0..1000).flat_map(|n| format!("/lib{n}/\0").into_bytes()).collect();
     assert_eq!(default_folders(&many).len(), MAX_FOLDERS);
     let endless = [b"/lib/".repeat(1 << 16), b"\0".to_vec()].concat();
-    assert!(
-        default_folders(&endless)
-            .iter()
-            .all(|folder| folder.len() <= MAX_FOLDER_BYTES)
-    );
+    assert!(default_folders(&endless).iter().all(|folder| folder.len() <= MAX_FOLDER_BYTES));
     let mut late = vec![0; MAX_LOADER_BYTES];
     late.extend(DEBIAN);
     assert!(default_folders(&late).is_empty());
@@ -93,41 +73,28 @@ fn the_build_machines_own_loader() {
         return;
     };
     let folders = default_folders(&bytes);
-    assert!(
-        folders.iter().any(|folder| folder.starts_with("/usr/lib")),
-        "{folders:?}"
-    );
+    assert!(folders.iter().any(|folder| folder.starts_with("/usr/lib")), "{folders:?}");
     // The same loader with its own folders overwritten, as an image of another layout has them.
     if folders != DEBIAN_FOLDERS {
         println!("skipped in part: {REAL_LOADER} is not Debian's");
         return;
     }
-    for (old, new) in [
-        ("/usr/lib/x86_64-linux-gnu/\0", "/usr/lib64"),
-        ("/lib/x86_64-linux-gnu/\0", "/lib64"),
-    ] {
+    for (old, new) in [("/usr/lib/x86_64-linux-gnu/\0", "/usr/lib64"), ("/lib/x86_64-linux-gnu/\0", "/lib64")] {
         let mut new = new.as_bytes().to_vec();
         new.resize(old.len() - 1, b'/');
         for at in 0..bytes.len() - old.len() {
             // The array's own strings only: the first is the end of the second, too.
-            if bytes[at..].starts_with(old.as_bytes())
-                && !(at > 4 && bytes[at - 4..].starts_with(b"/usr"))
-            {
+            if bytes[at..].starts_with(old.as_bytes()) && !(at > 4 && bytes[at - 4..].starts_with(b"/usr")) {
                 bytes[at..at + new.len()].copy_from_slice(&new);
             }
         }
     }
-    assert_eq!(
-        default_folders(&bytes),
-        ["/lib64", "/usr/lib64", "/lib", "/usr/lib"]
-    );
+    assert_eq!(default_folders(&bytes), ["/lib64", "/usr/lib64", "/lib", "/usr/lib"]);
 }
 
 fn identify(machine: u16, compat32: bool, files: &[(&str, &[u8])]) -> Image {
     let files: BTreeMap<&str, &[u8]> = files.iter().copied().collect();
-    Image::identify(machine, compat32, |path| {
-        files.get(path).map(|bytes| bytes.to_vec())
-    })
+    Image::identify(machine, compat32, |path| files.get(path).map(|bytes| bytes.to_vec()))
 }
 
 #[test]
@@ -136,10 +103,7 @@ fn images_are_told_by_their_loader() {
     let narrow: &[u8] = b"/lib/\0/usr/lib/\0";
     let glibc = |folders: &[&str], folders32: &[&str]| Image::Glibc {
         folders: folders.iter().map(|folder| (*folder).to_owned()).collect(),
-        folders32: folders32
-            .iter()
-            .map(|folder| (*folder).to_owned())
-            .collect(),
+        folders32: folders32.iter().map(|folder| (*folder).to_owned()).collect(),
     };
     let wide = "/lib64/ld-linux-x86-64.so.2";
     let elsewhere = "/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
@@ -150,58 +114,18 @@ fn images_are_told_by_their_loader() {
     type Files<'a> = &'a [(&'a str, &'a [u8])];
     let table: [(u16, bool, Files<'_>, Image); 13] = [
         (EM_X86_64, false, &[], Image::NoLoader),
-        (
-            EM_X86_64,
-            false,
-            &[(wide, fedora)],
-            glibc(&["/lib64", "/usr/lib64"], &[]),
-        ),
-        (
-            EM_X86_64,
-            false,
-            &[(elsewhere, DEBIAN)],
-            glibc(&DEBIAN_FOLDERS, &[]),
-        ),
-        (
-            EM_X86_64,
-            false,
-            &[(wide, b"?"), (elsewhere, DEBIAN)],
-            glibc(&DEBIAN_FOLDERS, &[]),
-        ),
+        (EM_X86_64, false, &[(wide, fedora)], glibc(&["/lib64", "/usr/lib64"], &[])),
+        (EM_X86_64, false, &[(elsewhere, DEBIAN)], glibc(&DEBIAN_FOLDERS, &[])),
+        (EM_X86_64, false, &[(wide, b"?"), (elsewhere, DEBIAN)], glibc(&DEBIAN_FOLDERS, &[])),
         (EM_X86_64, false, &[(musl, b"")], Image::Musl),
-        (
-            EM_X86_64,
-            false,
-            &[(musl, b""), (wide, DEBIAN)],
-            glibc(&DEBIAN_FOLDERS, &[]),
-        ),
+        (EM_X86_64, false, &[(musl, b""), (wide, DEBIAN)], glibc(&DEBIAN_FOLDERS, &[])),
         // gcompat's stand-in for glibc's loader names no folder.
-        (
-            EM_X86_64,
-            false,
-            &[(musl, b""), (wide, b"gcompat")],
-            Image::Musl,
-        ),
+        (EM_X86_64, false, &[(musl, b""), (wide, b"gcompat")], Image::Musl),
         (EM_X86_64, false, &[(wide, b"")], glibc(&[], &[])),
-        (
-            EM_X86_64,
-            true,
-            &[(wide, fedora), (i386, narrow)],
-            glibc(&["/lib64", "/usr/lib64"], &["/lib", "/usr/lib"]),
-        ),
-        (
-            EM_X86_64,
-            false,
-            &[(wide, fedora), (i386, narrow)],
-            glibc(&["/lib64", "/usr/lib64"], &[]),
-        ),
+        (EM_X86_64, true, &[(wide, fedora), (i386, narrow)], glibc(&["/lib64", "/usr/lib64"], &["/lib", "/usr/lib"])),
+        (EM_X86_64, false, &[(wide, fedora), (i386, narrow)], glibc(&["/lib64", "/usr/lib64"], &[])),
         (EM_X86_64, true, &[(i386, narrow)], Image::NoLoader),
-        (
-            EM_AARCH64,
-            true,
-            &[("/lib/ld-linux-aarch64.so.1", arm), (i386, narrow)],
-            glibc(&arm_folders, &[]),
-        ),
+        (EM_AARCH64, true, &[("/lib/ld-linux-aarch64.so.1", arm), (i386, narrow)], glibc(&arm_folders, &[])),
         (EM_AARCH64, false, &[(wide, DEBIAN)], Image::NoLoader),
     ];
     for (row, (machine, compat32, files, image)) in table.into_iter().enumerate() {

@@ -7,50 +7,27 @@ use super::*;
 fn glibc(folders: &[&str], folders32: &[&str]) -> Image {
     Image::Glibc {
         folders: folders.iter().map(|folder| (*folder).to_owned()).collect(),
-        folders32: folders32
-            .iter()
-            .map(|folder| (*folder).to_owned())
-            .collect(),
+        folders32: folders32.iter().map(|folder| (*folder).to_owned()).collect(),
     }
 }
 
 fn debian() -> Image {
     glibc(
-        &[
-            "/lib/x86_64-linux-gnu",
-            "/usr/lib/x86_64-linux-gnu",
-            "/lib",
-            "/usr/lib",
-        ],
-        &[
-            "/lib/i386-linux-gnu",
-            "/usr/lib/i386-linux-gnu",
-            "/lib",
-            "/usr/lib",
-        ],
+        &["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib"],
+        &["/lib/i386-linux-gnu", "/usr/lib/i386-linux-gnu", "/lib", "/usr/lib"],
     )
 }
 
 fn wide<'a>(host_path: &'a str, soname: &'a str) -> Library<'a> {
-    Library {
-        host_path,
-        soname: Some(soname),
-        class: Class::Elf64,
-    }
+    Library { host_path, soname: Some(soname), class: Class::Elf64 }
 }
 
 fn narrow<'a>(host_path: &'a str, soname: &'a str) -> Library<'a> {
-    Library {
-        class: Class::Elf32,
-        ..wide(host_path, soname)
-    }
+    Library { class: Class::Elf32, ..wide(host_path, soname) }
 }
 
 fn binds<'a>(view: &'a View<'_>) -> Vec<(&'a str, &'a str)> {
-    view.binds
-        .iter()
-        .map(|bind| (bind.host_path, bind.container_path.as_str()))
-        .collect()
+    view.binds.iter().map(|bind| (bind.host_path, bind.container_path.as_str())).collect()
 }
 
 fn codes(view: &View<'_>) -> Vec<&'static str> {
@@ -61,139 +38,54 @@ fn codes(view: &View<'_>) -> Vec<&'static str> {
 fn the_folder_is_one_that_the_loader_searches() {
     let store = "/nix/store/abc-glibc-2.40/lib";
     let table: [(Image, &[&str], &str, &[&str]); 11] = [
-        (
-            debian(),
-            &["/usr/lib/x86_64-linux-gnu", "/usr/lib"],
-            "/usr/lib/x86_64-linux-gnu",
-            &[],
-        ),
+        (debian(), &["/usr/lib/x86_64-linux-gnu", "/usr/lib"], "/usr/lib/x86_64-linux-gnu", &[]),
         (debian(), &["/usr/lib", "/lib"], "/usr/lib", &[]),
         (debian(), &[], "/usr/lib/x86_64-linux-gnu", &[]),
-        (
-            glibc(&["/lib64", "/usr/lib64"], &[]),
-            &["/lib64"],
-            "/usr/lib64",
-            &[],
-        ),
+        (glibc(&["/lib64", "/usr/lib64"], &[]), &["/lib64"], "/usr/lib64", &[]),
         (glibc(&["/lib64"], &[]), &[], "/lib64", &[]),
         (glibc(&[store], &[]), &["/nix/store"], store, &[]),
-        (
-            glibc(&[], &[]),
-            &["/usr/lib"],
-            "/usr/lib64",
-            &["image-loader"],
-        ),
+        (glibc(&[], &[]), &["/usr/lib"], "/usr/lib64", &["image-loader"]),
         (Image::Musl, &["/usr/lib"], "/usr/lib", &["image-musl"]),
         (Image::Musl, &[], "/usr/lib", &["image-musl"]),
-        (
-            Image::NoLoader,
-            &["/bin"],
-            "/usr/lib64",
-            &["image-no-loader"],
-        ),
-        (
-            Image::NoLoader,
-            &["/nix/store"],
-            "/run/opengl-driver/lib",
-            &[],
-        ),
+        (Image::NoLoader, &["/bin"], "/usr/lib64", &["image-no-loader"]),
+        (Image::NoLoader, &["/nix/store"], "/run/opengl-driver/lib", &[]),
     ];
     for (row, (image, existing, folder, notes)) in table.into_iter().enumerate() {
         let library = [wide("/h/libcuda.so.550.54.15", "libcuda.so.1")];
         let view = plan(&image, &library, |path| existing.contains(&path));
         assert_eq!(view.folder, folder, "row {row}");
         assert_eq!(codes(&view), notes, "row {row}");
-        let (soname, plain) = (
-            format!("{folder}/libcuda.so.1"),
-            format!("{folder}/libcuda.so"),
-        );
-        let expected = [
-            (library[0].host_path, &*soname),
-            (library[0].host_path, &*plain),
-        ];
+        let (soname, plain) = (format!("{folder}/libcuda.so.1"), format!("{folder}/libcuda.so"));
+        let expected = [(library[0].host_path, &*soname), (library[0].host_path, &*plain)];
         assert_eq!(binds(&view), expected, "row {row}");
     }
 }
 
 #[test]
 fn names_are_sonames_then_plain_names() {
-    let unnamed = |host_path| Library {
-        host_path,
-        soname: None,
-        class: Class::Elf64,
-    };
+    let unnamed = |host_path| Library { host_path, soname: None, class: Class::Elf64 };
     let long = "x".repeat(MAX_NAME_BYTES + 1);
     type Names<'a> = &'a [&'a str];
     let table: [(&[Library<'_>], Names<'_>, Names<'_>); 13] = [
+        (&[wide("/h/libx.so.5", &long)], &["libx.so.5"], &["library-name"]),
+        (&[wide("/h/libnvidia-ml.so.550", "libnvidia-ml.so.1")], &["libnvidia-ml.so.1", "libnvidia-ml.so"], &[]),
+        (&[wide("/h/libnvidia-glsi.so.550", "libnvidia-glsi.so.550")], &["libnvidia-glsi.so.550"], &[]),
+        (&[wide("/h/libcuda.so.550", "libcuda.so")], &["libcuda.so"], &[]),
+        (&[wide("/h/libcudadebugger.so.550", "libcudadebugger.so.1")], &["libcudadebugger.so.1"], &[]),
+        (&[unnamed("/h/libcuda.so.550")], &["libcuda.so.550", "libcuda.so"], &[]),
+        (&[wide("/h/libx.so.5", "../../etc/passwd")], &["libx.so.5"], &["library-name"]),
+        (&[wide("/h/libx.so.5", "")], &["libx.so.5"], &["library-name"]),
+        (&[wide("/h/libx.so.5", "a\0b")], &["libx.so.5"], &["library-name"]),
+        (&[wide("/h/libx.so.5", "..")], &["libx.so.5"], &["library-name"]),
+        (&[unnamed("/h/.."), unnamed("/h/"), unnamed("")], &[], &["library-name"; 3]),
         (
-            &[wide("/h/libx.so.5", &long)],
-            &["libx.so.5"],
-            &["library-name"],
-        ),
-        (
-            &[wide("/h/libnvidia-ml.so.550", "libnvidia-ml.so.1")],
-            &["libnvidia-ml.so.1", "libnvidia-ml.so"],
-            &[],
-        ),
-        (
-            &[wide("/h/libnvidia-glsi.so.550", "libnvidia-glsi.so.550")],
-            &["libnvidia-glsi.so.550"],
-            &[],
-        ),
-        (
-            &[wide("/h/libcuda.so.550", "libcuda.so")],
-            &["libcuda.so"],
-            &[],
-        ),
-        (
-            &[wide("/h/libcudadebugger.so.550", "libcudadebugger.so.1")],
-            &["libcudadebugger.so.1"],
-            &[],
-        ),
-        (
-            &[unnamed("/h/libcuda.so.550")],
-            &["libcuda.so.550", "libcuda.so"],
-            &[],
-        ),
-        (
-            &[wide("/h/libx.so.5", "../../etc/passwd")],
-            &["libx.so.5"],
-            &["library-name"],
-        ),
-        (
-            &[wide("/h/libx.so.5", "")],
-            &["libx.so.5"],
-            &["library-name"],
-        ),
-        (
-            &[wide("/h/libx.so.5", "a\0b")],
-            &["libx.so.5"],
-            &["library-name"],
-        ),
-        (
-            &[wide("/h/libx.so.5", "..")],
-            &["libx.so.5"],
-            &["library-name"],
-        ),
-        (
-            &[unnamed("/h/.."), unnamed("/h/"), unnamed("")],
-            &[],
-            &["library-name"; 3],
-        ),
-        (
-            &[
-                wide("/a/libcuda.so.550", "libcuda.so.1"),
-                wide("/b/libcuda.so.470", "libcuda.so.1"),
-            ],
+            &[wide("/a/libcuda.so.550", "libcuda.so.1"), wide("/b/libcuda.so.470", "libcuda.so.1")],
             &["libcuda.so.1", "libcuda.so"],
             &["library-duplicate"],
         ),
         // A library that is named so has the plain name, wherever it stands in the list.
         (
-            &[
-                wide("/h/libcuda.so.550", "libcuda.so.1"),
-                wide("/h/stub", "libcuda.so"),
-            ],
+            &[wide("/h/libcuda.so.550", "libcuda.so.1"), wide("/h/stub", "libcuda.so")],
             &["libcuda.so.1", "libcuda.so"],
             &["library-duplicate"],
         ),
@@ -210,20 +102,10 @@ fn names_are_sonames_then_plain_names() {
 
 #[test]
 fn the_first_of_two_libraries_with_one_name_is_bound() {
-    let libraries = [
-        wide("/a/libcuda.so.550", "libcuda.so.1"),
-        wide("/b/libcuda.so.470", "libcuda.so.1"),
-    ];
+    let libraries = [wide("/a/libcuda.so.550", "libcuda.so.1"), wide("/b/libcuda.so.470", "libcuda.so.1")];
     let view = plan(&debian(), &libraries, |_| true);
-    assert!(
-        view.binds
-            .iter()
-            .all(|bind| bind.host_path == "/a/libcuda.so.550")
-    );
-    assert_eq!(
-        view.notes[0].message,
-        "/b/libcuda.so.470 is left out: /a/libcuda.so.550 is libcuda.so.1 already"
-    );
+    assert!(view.binds.iter().all(|bind| bind.host_path == "/a/libcuda.so.550"));
+    assert_eq!(view.notes[0].message, "/b/libcuda.so.470 is left out: /a/libcuda.so.550 is libcuda.so.1 already");
 }
 
 #[test]
@@ -249,16 +131,9 @@ fn narrow_libraries_have_a_folder_of_their_own_or_stay_out() {
             .filter(|(host, _)| host.starts_with("/usr/lib32/"))
             .map(|(_, container)| container)
             .collect();
-        let expected: Vec<String> = folder32
-            .iter()
-            .map(|folder| format!("{folder}/libGLX_nvidia.so.0"))
-            .collect();
+        let expected: Vec<String> = folder32.iter().map(|folder| format!("{folder}/libGLX_nvidia.so.0")).collect();
         assert_eq!(narrow, expected, "row {row}");
-        assert_eq!(
-            codes(&view).contains(&"library-32bit"),
-            folder32.is_none(),
-            "row {row}"
-        );
+        assert_eq!(codes(&view).contains(&"library-32bit"), folder32.is_none(), "row {row}");
     }
 }
 
@@ -266,27 +141,12 @@ fn narrow_libraries_have_a_folder_of_their_own_or_stay_out() {
 fn container_paths_do_not_know_the_node() {
     let at = |root: &str| -> Vec<String> {
         let paths = ["libcuda.so.550", "libnvidia-ml.so.550"].map(|name| format!("{root}/{name}"));
-        let libraries = [
-            wide(&paths[0], "libcuda.so.1"),
-            Library {
-                soname: None,
-                ..wide(&paths[1], "")
-            },
-        ];
+        let libraries = [wide(&paths[0], "libcuda.so.1"), Library { soname: None, ..wide(&paths[1], "") }];
         let view = plan(&debian(), &libraries, |_| true);
-        view.binds
-            .into_iter()
-            .map(|bind| bind.container_path)
-            .collect()
+        view.binds.into_iter().map(|bind| bind.container_path).collect()
     };
-    assert_eq!(
-        at("/snap/docker/x17/graphics/lib"),
-        at("/snap/docker/x18/graphics/lib")
-    );
-    assert_eq!(
-        at("/opt/nvidia/lib64"),
-        at("/home/kubernetes/bin/nvidia/lib64")
-    );
+    assert_eq!(at("/snap/docker/x17/graphics/lib"), at("/snap/docker/x18/graphics/lib"));
+    assert_eq!(at("/opt/nvidia/lib64"), at("/home/kubernetes/bin/nvidia/lib64"));
 }
 
 #[test]
@@ -295,10 +155,7 @@ fn plain_names() {
     let table = [
         ("libcuda.so.1", Some("libcuda.so")),
         ("libcuda.so.550.54.15", Some("libcuda.so")),
-        (
-            "libnvidia-opticalflow.so.1",
-            Some("libnvidia-opticalflow.so"),
-        ),
+        ("libnvidia-opticalflow.so.1", Some("libnvidia-opticalflow.so")),
         ("libcuda.so", None),
         ("libcuda.sox", None),
         ("libcudadebugger.so.1", None),
