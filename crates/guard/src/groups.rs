@@ -40,10 +40,10 @@ pub(crate) struct Groups(Vec<Found>);
 struct Found {
     /// Position of the mount; nothing for the root file system.
     mount: Option<usize>,
-    /// The control groups' path; nothing for a folder of ours.
-    source: Option<String>,
     /// Path below the mount's own place; empty for this place.
     rest: String,
+    /// The control groups' path; nothing for a folder of ours.
+    source: Option<String>,
 }
 
 impl Groups {

@@ -1,6 +1,6 @@
 //! Device rules: the tenant's list read strictly, judged, and the lists that are written instead.
 
-use contract::json::{Node, pointer_token};
+use contract::json::{Node, Value, pointer_token};
 use contract::rule::{Access, Kind, Rule};
 use contract::{Code, Refusal};
 
@@ -46,7 +46,6 @@ pub(crate) const UNKNOWN: &str = "the field is not part of the OCI runtime spec"
 
 /// A scalar as it was written, for people.
 pub(crate) fn written(node: Option<&Node<'_>>) -> String {
-    use contract::json::Value;
     match node.map(|node| &node.value) {
         Some(Value::String(text)) => text.to_string(),
         Some(Value::Number(text)) => (*text).to_owned(),
@@ -69,6 +68,9 @@ pub(crate) fn known_fields(node: &Node<'_>, fields: &[&str]) -> Result<(), Wrong
 fn rule(node: &Node<'_>) -> Result<Rule, Wrong> {
     known_fields(node, FIELDS)?;
     let wrong = |field: &str, why| (field.to_owned(), why);
+    if !matches!(node.value, Value::Object(_)) {
+        return Err(wrong("", "it is not an object"));
+    }
     let allow = node.get("allow").map_or(Some(false), Node::as_bool);
     let allow = allow.ok_or_else(|| wrong("allow", "it does not say true or false"))?;
     let kind = match node.get("type").map(Node::as_str) {

@@ -3,8 +3,11 @@
 mod common;
 
 use common::{By, Fake, Spec, both, gpu, hardened, judge, judge_text, verdict};
+use guard::{Majors, openable};
 
 const GPU: &str = "TENANT_GPU_DEVICE device-gpu";
+const RULE: &str = "TENANT_GPU_RULE cgroup-gpu-rule";
+const ANY_DRM: &str = r#"{"allow":true,"type":"c","major":226,"access":"rw"}"#;
 const PATH: &str = "UNSAFE_SPEC device-path";
 const SHAPE: &str = "UNSAFE_SPEC device-shape";
 
@@ -49,10 +52,14 @@ fn shapes() {
     for (path, expected) in [
         ("/dev/../tmp/x", PATH),
         ("tmp/x", PATH),
-        ("/dev//x", PATH),
-        ("/dev/./x", PATH),
-        ("/dev/x/", PATH),
+        ("/dev/x/..", PATH),
         ("", PATH),
+        ("/", PATH),
+        ("//./", PATH),
+        // Docker writes what `--device /dev/snd:/dev/snd/` says.
+        ("/dev/snd//x", "ok"),
+        ("/dev/./x", "ok"),
+        ("/dev/x/", "ok"),
         ("/dev/net/tun", "ok"),
         ("/tmp/x", "ok"),
     ] {
@@ -88,6 +95,10 @@ fn one_path_for_two_devices() {
     let node = entry("/dev/fuse", "c", 195, 0);
     check(&format!("{fuse},{kvm}"), PATH);
     check(&format!("{fuse},{node}"), &format!("{GPU}, {PATH}"));
+    for spelt in ["/dev//fuse", "/dev/./fuse", "//dev/fuse/"] {
+        check(&format!("{fuse},{}", entry(spelt, "c", 10, 232)), PATH);
+        check(&format!("{fuse},{}", entry(spelt, "c", 10, 229)), "ok");
+    }
     // `--device X --device X` is written down twice.
     check(&format!("{fuse},{fuse}"), "ok");
     let at = &judge(&Spec::device(&format!("{fuse},{kvm}")), &By::default()).refusals[0].at;
@@ -117,7 +128,7 @@ fn privileged_containers_lose_the_nodes() {
 #[test]
 fn hardened_keeps_nodes_below_dev() {
     assert_eq!(verdict(&judge(&Spec::device(&entry("/tmp/x", "c", 10, 200)), &hardened())), PATH);
-    assert_eq!(verdict(&judge(&Spec::device(&entry("/dev/x", "c", 10, 200)), &hardened())), "ok");
+    assert_eq!(verdict(&judge(&Spec::device(&entry("//dev/x", "c", 10, 200)), &hardened())), "ok");
 }
 
 #[test]
@@ -149,4 +160,29 @@ fn a_dynamic_major_is_what_the_kernel_says_now() {
     assert_eq!(verdict(&judge_text(&spec, &By::default(), &fake)), GPU);
     let fake = Fake { majors: Ok(common::majors(&[("nvidia-uvm", 235)])), ..Fake::default() };
     assert_eq!(verdict(&judge_text(&spec, &By::default(), &fake)), "ok");
+}
+
+/// Entry, exact rule and the list that allows everything have one opinion of each DRM node that is there.
+#[test]
+fn a_drm_node_is_a_gpu_to_all_or_to_none() {
+    let bare = Majors::from([("drm".to_owned(), 226)]);
+    for (majors, gpus) in [(Fake::default().majors, &[0, 9, 128][..]), (Ok(bare), &[0, 128])] {
+        let fake = Fake { majors, ..Fake::default() };
+        let judged = |spec: &Spec| judge_text(&spec.text(), &By::default(), &fake);
+        let narrowed = judged(&Spec::privileged()).changes.rules.unwrap();
+        for minor in [0, 1, 2, 9, 128, 129] {
+            let is = gpus.contains(&minor);
+            let numbers = format!(r#""type":"c","major":226,"minor":{minor}"#);
+            let entry = judged(&Spec::device(&format!(r#"{{"path":"/dev/x",{numbers}}}"#)));
+            let rule = judged(&Spec::rules(&format!(r#"{{"allow":true,{numbers},"access":"rw"}}"#)));
+            assert_eq!([&entry, &rule].map(|judgement| verdict(judgement) != "ok"), [is, is], "{minor}");
+            assert_eq!(openable(&narrowed, 226, minor), !is, "{minor}");
+        }
+        assert_eq!(verdict(&judged(&Spec::rules(ANY_DRM))), RULE);
+    }
+    for (untold, expected) in [(vec![9], RULE), (vec![], "ok")] {
+        let fake = Fake { vendors: [(1, 0x1002)].into(), untold, ..Fake::default() };
+        let all = Spec::rules(ANY_DRM).text();
+        assert_eq!(verdict(&judge_text(&all, &By::default(), &fake)), expected);
+    }
 }

@@ -291,7 +291,16 @@ fn contract_char(major: u32, minor: u32) -> guard::Object {
 
 #[test]
 fn the_operator_may_name_dev_for_containers_without_gpus() {
-    let policy = Policy { allow_dev_mounts: vec!["/dev".into()], ..Policy::default() };
+    for other in ["/de", "/dev/shm", "/"] {
+        let policy = Policy { allow_dev_mounts: vec![other.into()], ..Policy::default() };
+        assert_eq!(verdict(&judge(&Spec::bind("/dev"), &By { policy, ..By::default() })), DEV, "{other}");
+    }
+    for spelt in ["/dev", "/dev/", "//dev/."] {
+        named_dev(Policy { allow_dev_mounts: vec![spelt.into()], ..Policy::default() });
+    }
+}
+
+fn named_dev(policy: Policy) {
     let devtmpfs = Spec::mount(r#"{"destination":"/x","type":"devtmpfs","source":"devtmpfs"}"#);
     for (spec, rule) in [(Spec::bind("/dev"), "mount-dev-tree"), (devtmpfs, "mount-fstype")] {
         let judgement = judge(&spec, &By { policy: policy.clone(), ..By::default() });
@@ -324,6 +333,18 @@ fn hardened_rows() {
         assert_eq!(verdict(&judge(&spec, &hardened())), expected, "{}", spec.mounts);
         assert_eq!(verdict(&judge(&spec, &By::default())), "ok", "{}", spec.mounts);
     }
+}
+
+#[test]
+fn too_many_mounts_are_refused_before_one_is_looked_at() {
+    let mounts = |count| Spec {
+        mounts: format!("[{}]", vec![r#"{"destination":"/x","type":"bind","source":"/dev/fuse"}"#; count].join(",")),
+        ..Spec::default()
+    };
+    let fake = Fake::default();
+    assert_eq!(verdict(&judge_text(&mounts(4097).text(), &By::default(), &fake)), "UNSAFE_SPEC spec-size");
+    assert_eq!(fake.count("look"), 0);
+    check(&mounts(4096), "ok");
 }
 
 #[test]

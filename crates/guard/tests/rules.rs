@@ -79,7 +79,6 @@ fn allows_that_name_a_gpu() {
         (r#""type":"c","major":10,"minor":229,"access":"rmw""#, "ok"),
         (r#""type":"c","major":10,"minor":200,"access":"rw""#, "ok"),
         (r#""type":"c","major":226,"minor":1,"access":"rw""#, "ok"),
-        (r#""type":"c","major":226,"minor":9,"access":"rw""#, "ok"),
         (r#""type":"c","major":505,"access":"rw""#, "ok"),
         (r#""type":"c","major":231,"access":"rw""#, "ok"),
         (r#""type":"c","major":1,"minor":5,"access":"rw""#, "ok"),
@@ -93,11 +92,22 @@ fn allows_that_name_a_gpu() {
 }
 
 #[test]
+fn without_allow_a_rule_denies() {
+    let gpu = r#""type":"c","major":195,"minor":0,"access":"rwm""#;
+    for rule in [format!("{{{gpu}}}"), format!(r#"{{"allow":null,{gpu}}}"#)] {
+        check(&Spec::rules(&rule), "ok");
+        assert!(judge(&Spec::rules(&rule), &By::default()).rules.iter().all(|rule| !rule.allow), "{rule}");
+    }
+    // It ends what stands before it, as a deny of everything does.
+    check(&Spec::rules(&format!(r#"{},{{"access":"rwm"}}"#, allow(gpu))), "ok");
+    check(&Spec::whole_list(r#"[{"access":"rwm"}]"#), "ok");
+}
+
+#[test]
 fn shapes_that_runtimes_read_differently() {
     for (rule, expected) in [
-        (r#"{"type":"c","major":1,"minor":3,"access":"r"}"#, SHAPE),
         (r#"{"allow":"true","type":"c","access":"m"}"#, SHAPE),
-        (r#"{"allow":null,"type":"c","access":"m"}"#, SHAPE),
+        (r#"{"allow":0,"type":"c","access":"m"}"#, SHAPE),
         (r#"{"allow":true,"type":"d","access":"m"}"#, SHAPE),
         (r#"{"allow":true,"type":"","access":"m"}"#, SHAPE),
         (r#"{"allow":true,"type":"cb","access":"m"}"#, SHAPE),
@@ -115,6 +125,8 @@ fn shapes_that_runtimes_read_differently() {
         (r#"{"allow":true,"type":"c","major":1,"minor":1048576,"access":"m"}"#, SHAPE),
         (r#"{"allow":true,"type":"c","access":"m","file":"x"}"#, "UNSAFE_SPEC json-unknown"),
         ("7", SHAPE),
+        ("null", SHAPE),
+        ("[]", SHAPE),
         (r#"{"allow":true,"type":"c","major":4095,"minor":1048575,"access":"m"}"#, "ok"),
     ] {
         check(&Spec::rules(rule), expected);
@@ -157,7 +169,7 @@ fn rules_before_the_last_deny_of_everything_do_not_count() {
 
 #[test]
 fn everything_becomes_everything_but_gpus() {
-    let expected: Vec<&str> = ALL_BUT_GPUS.iter().copied().chain(["deny c 226:128 rwm"]).collect();
+    let expected: Vec<&str> = ALL_BUT_GPUS.iter().copied().chain(["deny c 226:9 rwm", "deny c 226:128 rwm"]).collect();
     for list in [
         r#"[{"allow":true,"access":"rwm"}]"#.to_owned(),
         r#"[{"allow":true,"type":"a","access":"r"}]"#.to_owned(),

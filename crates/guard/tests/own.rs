@@ -1,0 +1,160 @@
+//! Our own folders below what a mount shows: hidden right behind it.
+
+mod common;
+
+use common::{BUNDLE, By, Fake, Spec, gpu, hardened, judge_text, verdict};
+use guard::{Judgement, Object};
+
+const RESERVED: &str = "UNSAFE_SPEC mount-reserved-source";
+
+/// State and configuration are there, the log is not; `/run` is a mount, as everywhere.
+fn machine() -> Fake {
+    let mut fake = Fake::default();
+    for path in ["/etc", "/var", "/var/lib", "/run/quilt-gpu", "/etc/quilt-gpu", "/tmp/u"] {
+        fake.dir(path, |_| {});
+    }
+    fake.dir("/home/user/volume", |dir| dir.real = "/run".into());
+    fake
+}
+
+fn mount(kind: &str, source: &str, options: &[&str]) -> String {
+    let options = options.iter().map(|o| format!("\"{o}\"")).collect::<Vec<_>>().join(",");
+    format!(r#"{{"destination":"/x","type":"{kind}","source":"{source}","options":[{options}]}}"#)
+}
+
+/// Position and destination of each folder that is hidden.
+fn hidden(judgement: &Judgement) -> Vec<String> {
+    let all = judgement.changes.read_only.iter().filter(|one| one.source.is_none());
+    all.map(|one| format!("{} {}", one.before, one.destination)).collect()
+}
+
+fn hides(fake: &Fake, spec: &Spec) -> Vec<String> {
+    let both = [By::default(), gpu()].map(|by| judge_text(&spec.text(), &by, fake));
+    assert_eq!(verdict(&both[0]), "ok", "{}", spec.mounts);
+    assert_eq!(both[0].changes.read_only, both[1].changes.read_only);
+    let noted = both[0].notes.iter().any(|note| note.rule == "mount-reserved-source" && note.at.starts_with('/'));
+    assert_eq!(noted, !hidden(&both[0]).is_empty(), "{}", spec.mounts);
+    hidden(&both[0])
+}
+
+#[test]
+fn what_lies_below_the_source() {
+    let all = &["1 /x/etc/quilt-gpu", "1 /x/run/quilt-gpu"][..];
+    for (source, options, expected) in [
+        ("/", &["rbind"][..], all),
+        // Who only reads has the reservations.
+        ("/", &["rbind", "ro"], all),
+        ("/run", &["rbind"], &["1 /x/quilt-gpu"]),
+        ("/run/", &["rbind", "ro"], &["1 /x/quilt-gpu"]),
+        ("/home/user/volume", &["rbind"], &["1 /x/quilt-gpu"]),
+        ("/home/../run", &["rbind"], &["1 /x/quilt-gpu"]),
+        ("/etc", &["rbind"], &["1 /x/quilt-gpu"]),
+        // Not recursive: what lies on the same mount.
+        ("/run", &["bind"], &["1 /x/quilt-gpu"]),
+        ("/", &["bind"], &["1 /x/etc/quilt-gpu"]),
+        // Without the log's folder there is no place to hide it at.
+        ("/var", &["rbind"], &[]),
+        ("/home/user", &["rbind"], &[]),
+        ("/etc/hosts", &["bind"], &[]),
+        ("/dev/fuse", &["bind"], &[]),
+    ] {
+        assert_eq!(hides(&machine(), &Spec::mount(&mount("bind", source, options))), expected, "{source} {options:?}");
+    }
+    let mut later = machine();
+    later.dir("/var/log/quilt-gpu", |_| {});
+    assert_eq!(hides(&later, &Spec::bind("/var")), ["1 /x/log/quilt-gpu"]);
+    later.file("/var/log/quilt-gpu", "/var/log/quilt-gpu");
+    assert!(hides(&later, &Spec::bind("/var")).is_empty(), "nothing can be mounted on a file");
+    later.unjudgeable("/var/log/quilt-gpu");
+    assert_eq!(hides(&later, &Spec::bind("/var")), ["1 /x/log/quilt-gpu"]);
+}
+
+#[test]
+fn layers_and_root_file_systems() {
+    let overlay = |layers: &[&str]| hides(&machine(), &Spec::mount(&mount("overlay", "overlay", layers)));
+    assert_eq!(overlay(&["lowerdir=/home/user", "upperdir=/run", "workdir=/tmp/u"]), ["1 /x/quilt-gpu"]);
+    assert_eq!(overlay(&["lowerdir=/etc:/run:/etc", "upperdir=/tmp/u"]), ["1 /x/quilt-gpu"]);
+    assert_eq!(overlay(&["lowerdir=/"]), ["1 /x/etc/quilt-gpu"]);
+    let root = |path: &str| hides(&machine(), &Spec { root: path.into(), ..Spec::default() });
+    assert_eq!(root("/"), ["0 /etc/quilt-gpu", "0 /run/quilt-gpu"]);
+    assert_eq!(root("/run"), ["0 /quilt-gpu"]);
+    assert!(root("rootfs").is_empty());
+}
+
+#[test]
+fn an_outer_folder_hides_an_inner_one() {
+    let spec = Spec::bind("/run").text();
+    let own = ["/run/quilt-gpu/", "/run/quilt-gpu/log", "/run/quilt-gpu", "/run//quilt-gpu"];
+    let mut fake = machine();
+    fake.dir("/run/quilt-gpu/log", |_| {});
+    let judgement = common::judge_owning(&spec, &By::default(), &fake, &own);
+    assert_eq!((verdict(&judgement).as_str(), hidden(&judgement)), ("ok", vec!["1 /x/quilt-gpu".into()]));
+}
+
+#[test]
+fn control_groups_beside_them() {
+    let fake = Fake { groups: vec!["/sys/fs/cgroup".into()], ..machine() };
+    let judgement = judge_text(&Spec::bind("/").text(), &By::default(), &fake);
+    let all: Vec<_> = judgement.changes.read_only.iter().map(|one| one.destination.as_str()).collect();
+    assert_eq!(all, ["/x/etc/quilt-gpu", "/x/run/quilt-gpu", "/x/sys/fs/cgroup"]);
+    let rules: Vec<_> = judgement.notes.iter().map(|note| note.rule).collect();
+    assert!(rules.contains(&"mount-cgroup") && rules.contains(&"mount-reserved-source"), "{rules:?}");
+}
+
+#[test]
+fn a_spec_that_has_them_already_is_as_wanted() {
+    let again = |kind: &str, options: &[&str]| {
+        let cover = mount(kind, "tmpfs", options).replace("/x", "/x/quilt-gpu");
+        hides(&machine(), &Spec::mount(&format!("{},{cover}", mount("bind", "/run", &["rbind"]))))
+    };
+    assert!(again("tmpfs", &["ro", "nosuid", "size=4k"]).is_empty());
+    assert_eq!(again("tmpfs", &["nosuid"]), ["1 /x/quilt-gpu"]);
+    assert_eq!(again("proc", &["ro"]), ["1 /x/quilt-gpu"]);
+}
+
+#[test]
+fn where_there_is_no_boundary_nothing_is_hidden() {
+    for base in [Spec::admin(), Spec::privileged()] {
+        let spec = Spec { mounts: Spec::bind("/etc").mounts, ..base };
+        let judgement = judge_text(&spec.text(), &By::default(), &machine());
+        assert_eq!((verdict(&judgement).as_str(), hidden(&judgement)), ("ok", vec![]));
+    }
+}
+
+#[test]
+fn policy_hardened_refuses_what_can_be_written() {
+    for (option, expected) in [("rw", RESERVED), ("ro", "ok")] {
+        let spec = Spec::mount(&mount("bind", "/run", &["rbind", option]));
+        let judgement = judge_text(&spec.text(), &hardened(), &machine());
+        assert_eq!(verdict(&judgement), expected);
+        assert_eq!(hidden(&judgement).is_empty(), expected != "ok");
+    }
+}
+
+#[test]
+fn neither_a_shared_mount_nor_a_later_one_shows_them() {
+    let shared = Spec {
+        more_linux: r#","rootfsPropagation":"rshared""#.into(),
+        ..Spec::mount(&mount("bind", "/run", &["rbind", "rshared"]))
+    };
+    assert_eq!(verdict(&judge_text(&shared.text(), &By::default(), &machine())), RESERVED);
+    let mut fake = machine();
+    let inside = format!("{BUNDLE}/rootfs/x");
+    fake.dir(&format!("{BUNDLE}/rootfs"), |_| {});
+    fake.objects.insert(inside, Object::Missing);
+    let later = mount("bind", "rootfs/x", &["bind"]).replace("/x\",\"type", "/y\",\"type");
+    let spec = Spec::mount(&format!("{},{later}", mount("bind", "/run", &["rbind"])));
+    assert_eq!(verdict(&judge_text(&spec.text(), &By::default(), &fake)), "UNSAFE_SPEC mount-unresolvable");
+}
+
+#[test]
+fn only_what_lies_above_costs_a_look() {
+    let asked = |source: &str, what: &str| {
+        let fake = machine();
+        judge_text(&Spec::bind(source).text(), &By::default(), &fake);
+        fake.count(what)
+    };
+    assert_eq!(asked("/home/user", "look"), 1);
+    assert_eq!(asked("/etc", "look"), 2);
+    assert_eq!(asked("/etc", "between"), 0);
+}
