@@ -71,6 +71,17 @@ impl Mount {
         Self::bind(host.into(), destination.into(), &["rw", "nosuid", "noexec", "bind", "rprivate"])
     }
 
+    /// An empty file system, read-only, over something that may not be seen.
+    #[must_use]
+    pub fn hiding(destination: impl Into<String>) -> Self {
+        Self {
+            source: "tmpfs".to_owned(),
+            destination: destination.into(),
+            kind: Cow::Borrowed("tmpfs"),
+            options: ["ro", "nosuid", "nodev", "noexec", "size=4k"].map(Cow::Borrowed).to_vec(),
+        }
+    }
+
     fn bind(source: String, destination: String, options: &[&'static str]) -> Self {
         Self {
             source,

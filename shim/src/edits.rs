@@ -15,7 +15,6 @@ use crate::targets::refuse_covered;
 use crate::view;
 
 const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
-const HIDING: [&str; 5] = ["ro", "nosuid", "nodev", "noexec", "size=4k"];
 
 /// The edits that carry out what was decided, and what is worth knowing about them.
 ///
@@ -36,12 +35,7 @@ pub(crate) fn edits(
         let at_once = node::has_mount_attributes();
         let mount = |one: &guard::ReadOnly| match &one.source {
             Some(source) => Mount::read_only(source, &one.destination, at_once),
-            None => Mount {
-                source: "tmpfs".into(),
-                kind: "tmpfs".into(),
-                destination: one.destination.clone(),
-                options: HIDING.map(Into::into).to_vec(),
-            },
+            None => Mount::hiding(&one.destination),
         };
         edits.inserted = changes.read_only.iter().map(|one| (one.before, mount(one))).collect();
     }

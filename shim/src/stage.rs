@@ -173,6 +173,14 @@ fn without_contract(decision: &Decision<'_>, bundle: &Bundle, state: &State, sys
             "start it with the runtime quilt-gpu",
         ));
     }
+    if changes.read_only.iter().any(|one| one.source.is_none()) {
+        return Err(Refusal::new(
+            Code::UnsafeSpec,
+            "mount-reserved-source",
+            "a mount shows the node's own record of who has which GPU, and a hook cannot hide it",
+            "start it with the runtime quilt-gpu",
+        ));
+    }
     if !changes.read_only.is_empty() {
         let base = rootfs(decision, bundle);
         verify::confined(state.pid, &base).map_err(|why| {

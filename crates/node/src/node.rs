@@ -113,6 +113,12 @@ impl System for Node {
         points.as_ref().map(|points| points.iter().filter_map(shown).collect()).map_err(String::clone)
     }
 
+    fn mounted_between(&self, folder: &str, inside: &str) -> Result<bool, String> {
+        let table = mountinfo::own().map_err(|e| e.to_string())?;
+        let between = |point: &str| is_within(inside, point) && is_within(point, folder) && !is_within(folder, point);
+        Ok(table.mounts().iter().any(|mount| between(&mount.point)))
+    }
+
     fn initial_user_namespace(&self) -> bool {
         stat("/proc/self/ns/user").is_ok_and(|stat| stat.st_ino == FIRST_USER_NAMESPACE)
     }
