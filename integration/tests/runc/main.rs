@@ -7,6 +7,7 @@ mod groups;
 mod hook;
 mod lifecycle;
 mod lookalikes;
+mod own_folders;
 mod refusals;
 mod tenant;
 mod verify;
