@@ -9,7 +9,7 @@ DESTDIR ?=
 SYSCONF ?= /etc
 CARGO   ?= cargo
 
-.PHONY: build static dynamic demo test lint install uninstall clean
+.PHONY: build static dynamic prepare demo test lint install uninstall clean
 
 build: static dynamic
 
@@ -23,8 +23,11 @@ static:
 dynamic:
 	$(CARGO) build --locked --release -p helper
 
-demo: build
+# rustup brings no linker: what is missing is installed before anything is built.
+prepare:
 	integration/setup.sh runtime
+
+demo: prepare build
 	$(DYNAMIC)/quilt-gpu demo --runtime $(STATIC)/quilt-gpu-runtime
 
 lint:
@@ -32,8 +35,7 @@ lint:
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	integration/deny.sh
 
-test: build lint
-	integration/setup.sh runtime
+test: prepare build lint
 	integration/setup.sh docker
 	integration/setup.sh driver
 	integration/test.sh

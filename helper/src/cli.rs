@@ -122,7 +122,7 @@ pub(crate) fn not_offered(format: Format, offered: &str) -> Failure {
         Format::Prometheus | Format::VfioInventory | Format::MigInventory => {
             Failure::Usage(format!("--format {name} comes in a later version; this one has {offered}"))
         }
-        _ => Failure::Usage(format!("--format {name} is not offered here; there are {offered}")),
+        _ => Failure::Usage(format!("--format {name} is not offered here, only {offered}")),
     }
 }
 
@@ -233,9 +233,15 @@ fn tell(failure: &Failure, json: bool, out: &mut dyn Write, err: &mut dyn Write)
         if let (Failure::Refused(refusal), true) = (failure, json) {
             let _ = writeln!(out, "{}", refusal.to_json());
         }
-        let _ = writeln!(err, "quilt-gpu: {failure}");
+        let text = failure.to_string();
+        let _ = writeln!(err, "quilt-gpu: {text}{}", advice(&text, nix::unistd::geteuid().is_root()));
     }
     failure.exit()
+}
+
+/// Nearly all of the node's state is root's alone, so a permission that somebody else lacks is not worth a riddle.
+fn advice(failure: &str, root: bool) -> &'static str {
+    if !root && failure.contains("Permission denied") { "; run it as root" } else { "" }
 }
 
 #[cfg(test)]
@@ -269,11 +275,25 @@ mod tests {
             (&["inventory", "--config", "/does/not/exist"], "/does/not/exist"),
             (&["inventory", "--host-root", "/does/not/exist"], "/does/not/exist"),
             (&["inventory", "--format", "prometheus"], "later version"),
-            (&["inventory", "--format", "patch"], "table and json"),
+            (&["inventory", "--format", "patch"], "--format patch is not offered here, only table and json"),
+            (&["contract", "prepare", "--request", "-", "--format", "table"], "not offered here, only json"),
+            (&["demo", "--format", "json"], "not offered here, only table"),
         ] {
             let (code, out, err) = quilt_gpu(args);
             assert_eq!((code, out.as_str()), (2, ""), "{args:?}: {err}");
             assert!(err.contains(part), "{args:?}: {err}");
+        }
+    }
+
+    #[test]
+    fn whoever_lacks_a_permission_is_told_to_be_root() {
+        let denied = format!("cannot lock /x: {}", std::io::Error::from_raw_os_error(nix::libc::EACCES));
+        for (text, root, told) in [
+            (denied.as_str(), false, "; run it as root"),
+            (&denied, true, ""),
+            ("cannot lock /x: it is busy", false, ""),
+        ] {
+            assert_eq!(advice(text, root), told, "{text}, root: {root}");
         }
     }
 

@@ -339,9 +339,15 @@ fn the_link_decides_who_is_called_and_never_ourselves() -> Result<()> {
     copy(Path::new(STUB), &other)?;
     stubbed.link_to(&other);
     assert_eq!(stubbed.through("", &["state", "x"])?["exe"], other.to_str().unwrap());
-    // Containers are made by the configured list.
+    // One runtime would create what the other starts.
     let bundle = stubbed.bundle("plain", &Spec::new())?;
     let create = ["--root", &root, "create", "--bundle", bundle.path.to_str().unwrap(), "x"];
+    let (ran, reports) = stubbed.call(&stubbed.binaries.runtime, "", &create)?;
+    assert_eq!((ran.status.code(), reports.len()), (Some(1), 0), "{ran:?}");
+    for text in [STUB, other.to_str().unwrap()] {
+        assert!(ran.stderr.contains(text), "{text}: {}", ran.stderr);
+    }
+    stubbed.link_to(Path::new(STUB));
     let made_by = fs::canonicalize(STUB).unwrap();
     assert_eq!(stubbed.through("", &create)?["exe"], made_by.to_str().unwrap());
 

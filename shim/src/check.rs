@@ -16,6 +16,7 @@ use crate::decide::decide;
 use crate::edits;
 use crate::grant;
 use crate::setup::{Setup, flavour};
+use crate::words;
 
 /// What would happen.
 #[derive(Debug)]
@@ -39,7 +40,8 @@ pub fn check(
     setup: &Setup,
     inventory: impl FnOnce() -> Result<Inventory, Refusal>,
 ) -> Result<Verdict, Refusal> {
-    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
+    let folder = if path.is_dir() { Some(path) } else { path.parent() };
+    let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let missing =
         |why: &dyn std::fmt::Display| Refusal::internal("check", &format_args!("read {}: {why}", path.display()));
     let bytes = if path.is_dir() {
@@ -79,6 +81,7 @@ pub fn check(
             Err(refusal) => verdict.refusals.push(refusal),
         }
     }
+    verdict.refusals.iter_mut().for_each(|refusal| words::show_entry(&decision.spec, refusal));
     verdict.notes = notes;
     Ok(verdict)
 }

@@ -21,6 +21,7 @@ use crate::record;
 use crate::restore;
 use crate::setup::{Setup, flavour};
 use crate::verify::{self, Placed};
+use crate::words;
 
 /// Everything about one container that does not change on the way.
 pub(crate) struct Container<'a> {
@@ -53,10 +54,10 @@ impl<'a> Container<'a> {
 ///
 /// # Errors
 /// The refusals, the first nearest to the tenant's words.
-pub(crate) fn make(container: &Container<'_>, words: Words) -> Result<i32, Vec<Refusal>> {
+pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Refusal>> {
     let one = |refusal| vec![refusal];
     let Some(bundle) = Bundle::read(container.call.bundle()).map_err(one)? else {
-        return Err(one(handover::become_runtime(&container.low_level, &words)));
+        return Err(one(handover::become_runtime(&container.low_level, &argv)));
     };
     let ledger = Ledger::open(container.setup.state_dir());
     // A config.json that is exactly what we wrote is judged by what stood there before.
@@ -66,9 +67,10 @@ pub(crate) fn make(container: &Container<'_>, words: Words) -> Result<i32, Vec<R
     let decision = decide(tenant_bytes, &bundle.path, flavour(&container.low_level), container.setup, &system);
     let run = Making { container, bundle: &bundle, tenant_bytes, decision: &decision, system: &system };
     match run.decided(ledger) {
-        Ok(Some(made)) => made.hand_over(words),
-        Ok(None) => Err(one(handover::become_runtime(&container.low_level, &words))),
-        Err(refusals) => {
+        Ok(Some(made)) => made.hand_over(argv),
+        Ok(None) => Err(one(handover::become_runtime(&container.low_level, &argv))),
+        Err(mut refusals) => {
+            refusals.iter_mut().for_each(|refusal| words::show_entry(&decision.spec, refusal));
             record::refused(container, &bundle, &refusals);
             Err(refusals)
         }

@@ -64,6 +64,7 @@ pub(crate) fn decide<'a>(
     };
     let mut judgement = guard::judge(&case, system);
     let mut refusals = std::mem::take(&mut judgement.refusals);
+    judgement.notes.extend(words::unknown_variables(&spec, &setup.config.request));
     let asked = asked.unwrap_or_else(|refusal| {
         refusals.push(refusal);
         Asked::Nothing

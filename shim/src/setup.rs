@@ -116,7 +116,7 @@ impl Setup {
     /// # Errors
     /// `INTERNAL`, naming every place that was tried.
     pub fn low_level(&self) -> Result<PathBuf, Refusal> {
-        lowlevel::find(&self.config.runtime.low_level)
+        lowlevel::find(&self.config.runtime.low_level, self.folder())
     }
 }
 

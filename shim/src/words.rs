@@ -3,7 +3,7 @@
 use contract::config::RequestPolicy;
 use contract::json::{Node, pointer_token};
 use contract::request::{Asked, KEYS, Source, Words};
-use contract::{Code, Refusal};
+use contract::{Code, Note, Refusal};
 
 const ANNOTATION: &str = "quilt.gpu/";
 const GRANT_ANNOTATION: &str = "grant.quilt.gpu/";
@@ -102,17 +102,45 @@ fn environment(spec: &Node<'_>) -> Words {
     let mut words = Words::default();
     for (index, item) in spec.path(&["process", "env"]).map(Node::items).unwrap_or_default().iter().enumerate() {
         let Some((name, value)) = item.as_str().and_then(|text| text.split_once('=')) else { continue };
-        let key = if name == STRICT_VARIABLE { Some("strict") } else { name.strip_prefix(VARIABLE) };
+        // The safety switch is the one without GPU in its name: whoever writes it in means it too.
+        let key = if name == STRICT_VARIABLE { Some("STRICT") } else { name.strip_prefix(VARIABLE) };
         let Some(key) = key else { continue };
-        // An unknown QUILT_GPU_ variable may be anybody's; only ours are words of a request.
-        if let Some(known) = KEYS
-            .iter()
-            .find(|k| k.eq_ignore_ascii_case(key) && (key == "strict" || key.bytes().all(|b| b.is_ascii_uppercase())))
-        {
+        if let Some(known) = known_variable(key) {
             words.set(known, format!("/process/env/{index}"), value.to_owned());
         }
     }
     words
+}
+
+fn known_variable(key: &str) -> Option<&'static str> {
+    let known = KEYS.iter().find(|known| known.eq_ignore_ascii_case(key));
+    known.copied().filter(|_| key.bytes().all(|b| b.is_ascii_uppercase()))
+}
+
+/// Variables that look like words of a request and are none: a mistyped one asks for nothing, and nobody would know why.
+/// They may be anybody's, so they are only noted.
+pub(crate) fn unknown_variables(spec: &Node<'_>, policy: &RequestPolicy) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if place(spec) != Place::Alone || !policy.environment {
+        return notes;
+    }
+    for (index, item) in spec.path(&["process", "env"]).map(Node::items).unwrap_or_default().iter().enumerate() {
+        let name = item.as_str().and_then(|text| text.split_once('=')).map_or("", |(name, _)| name);
+        if name.strip_prefix(VARIABLE).is_some_and(|key| known_variable(key).is_none()) {
+            let message = format!("{name} is no variable of a request");
+            notes.push(Note::new("request-variable", format!("/process/env/{index}"), message));
+        }
+    }
+    notes
+}
+
+/// What stands at a variable's place is the whole entry: people know the variable by its name, not by its position.
+pub(crate) fn show_entry(spec: &Node<'_>, refusal: &mut Refusal) {
+    let index = refusal.at.strip_prefix("/process/env/").and_then(|index| index.parse::<usize>().ok());
+    let items = spec.path(&["process", "env"]).map(Node::items).unwrap_or_default();
+    if let Some(entry) = index.and_then(|index| items.get(index)).and_then(Node::as_str) {
+        refusal.value = entry.to_owned();
+    }
 }
 
 fn invalid(message: &str, at: &str, value: &str, help: &str) -> Refusal {
@@ -188,6 +216,11 @@ mod tests {
                 "STRICT_GPU_CONFLICT /annotations/quilt.gpu~1strict",
             ),
             (r#"{"annotations":{"quilt.gpu/strict":"true"}}"#.to_owned(), true, "nothing"),
+            (
+                r#"{"process":{"env":["QUILT_GPU_COUNT=1","QUILT_GPU_STRICT=true"]}}"#.to_owned(),
+                true,
+                "STRICT_GPU_CONFLICT /process/env/1",
+            ),
             (pod(""), true, "nothing"),
             (pod(r#","quilt.gpu/count.main":"2""#), true, "Annotation 2 []"),
             (pod(r#","quilt.gpu/count.other":"2""#), true, "nothing"),
@@ -206,5 +239,16 @@ mod tests {
         ] {
             assert_eq!(outcome(&spec, environment), expected, "{spec}");
         }
+    }
+
+    #[test]
+    fn mistyped_variables_are_noted_and_entries_shown_whole() {
+        let text = r#"{"process":{"env":["QUILT_GPU_COUTN=1","QUILT_GPU_COUNT=all","PATH=/"]}}"#;
+        let spec = contract::json::parse_oci(text.as_bytes()).unwrap();
+        let notes = unknown_variables(&spec, &RequestPolicy::default());
+        assert_eq!(notes.iter().map(|note| note.at.as_str()).collect::<Vec<_>>(), ["/process/env/0"]);
+        let mut refusal = read(&spec, &RequestPolicy::default()).unwrap_err();
+        show_entry(&spec, &mut refusal);
+        assert_eq!(refusal.value, "QUILT_GPU_COUNT=all");
     }
 }

@@ -190,16 +190,11 @@ impl Default for RequestPolicy {
 }
 
 /// `[runtime]`
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Runtime {
-    /// Candidates in order; a name without `/` is looked up in the standard folders. We ourselves never count.
+    /// Candidates in order; a name without `/` is looked up in the standard folders. We ourselves never count. Empty: what
+    /// the link [`LOW_LEVEL_LINK`] names.
     pub low_level: Vec<String>,
-}
-
-impl Default for Runtime {
-    fn default() -> Self {
-        Self { low_level: vec!["runc".into(), "crun".into()] }
-    }
 }
 
 settings!(Config { paths, host, policy, request, runtime });
@@ -252,9 +247,6 @@ impl Config {
         if self.request.reservation_seconds == 0 {
             return Err("/request/reservation_seconds: with 0 every reservation is over at once".to_owned());
         }
-        if self.runtime.low_level.is_empty() {
-            return Err("/runtime/low_level: it names no runtime".to_owned());
-        }
         Ok(self)
     }
 }
@@ -304,7 +296,6 @@ mod tests {
             ("[paths]\nstate_dir='rel'", "/paths/state_dir: \"rel\" is not an absolute path"),
             ("[paths]\nlog_dir=''", "not an absolute path"),
             ("[host]\nroot='x'", "not an absolute path"),
-            ("[runtime]\nlow_level=[]", "names no runtime"),
             ("[policy]\nallow_dev_mounts=['/dev/']", "slash at its end"),
             ("[policy]\nallow_dev_mounts=['/dev', 'dev']", "\"dev\" is not an absolute path"),
             ("[request]\nreservation_seconds=0", "/request/reservation_seconds"),

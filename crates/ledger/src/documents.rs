@@ -257,7 +257,7 @@ pub(crate) fn untrusted(rule: &'static str, message: impl Into<String>) -> Refus
         Code::ContractUntrusted,
         rule,
         message,
-        "ask for GPUs again; on the node, `quilt-gpu contract verify` says what is wrong",
+        "reserve or ask for GPUs again; on the node, `quilt-gpu contract show` lists what is in force",
     )
 }
 

@@ -77,7 +77,9 @@ fn text(verdict: &Verdict) -> String {
         });
         out.push_str(&match verdict.patch.len() {
             0 => "config.json stays as it is\n".to_owned(),
-            n => format!("{n} change(s) to config.json; --format patch shows them\n"),
+            n => {
+                format!("{} to config.json; --format patch shows what\n", table::counted(n as u64, "change", "changes"))
+            }
         });
     }
     for note in &verdict.notes {

@@ -10,6 +10,8 @@ use crate::inventory;
 use crate::record;
 use crate::table;
 
+const NO_GPU: &str = "this node has no NVIDIA GPU\n";
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -46,25 +48,41 @@ fn refresh(context: &mut Context<'_>, json: bool) -> Result<(), Failure> {
         writeln!(context.out, "{}", table::one_line(line))?;
     }
     if refreshed.changes.is_empty() {
-        writeln!(context.out, "nothing changed")?;
+        write!(context.out, "nothing changed: {}", standing(&refreshed.inventory))?;
     }
     Ok(())
+}
+
+/// What there is, when nothing new is to be told: the first look at a node without GPUs changes nothing either.
+fn standing(inventory: &Inventory) -> String {
+    let gpus = match inventory.gpus.len() {
+        0 => NO_GPU.to_owned(),
+        number => format!("{}\n", table::counted(number as u64, "GPU", "GPUs")),
+    };
+    gpus + &findings(inventory)
 }
 
 /// The inventory for people.
 pub(crate) fn text(inventory: &Inventory) -> String {
     let rows: Vec<_> = inventory.gpus.iter().map(row).collect();
     let mut out = match rows.as_slice() {
-        [] => "this node has no NVIDIA GPU\n".to_owned(),
+        [] => NO_GPU.to_owned(),
         rows => table::render(["INDEX", "NAME", "PCI", "UUID", "MODEL", "NUMA", "STATE"], rows),
     };
     if let Some(version) = &inventory.facts.driver_version {
-        let (control, libraries, programs) =
-            (inventory.control.len(), inventory.libraries.len(), inventory.binaries.len());
-        out.push_str(&format!(
-            "\ndriver {version}: {control} control nodes, {libraries} libraries, {programs} programs\n"
-        ));
+        let parts = [
+            (inventory.control.len(), "control node", "control nodes"),
+            (inventory.libraries.len(), "library", "libraries"),
+            (inventory.binaries.len(), "program", "programs"),
+        ];
+        let parts = parts.map(|(number, one, many)| table::counted(number as u64, one, many));
+        out.push_str(&format!("\ndriver {version}: {}\n", parts.join(", ")));
     }
+    out + &findings(inventory)
+}
+
+fn findings(inventory: &Inventory) -> String {
+    let mut out = String::new();
     for finding in &inventory.findings {
         let weight = if finding.stops { "stops GPU containers" } else { "note" };
         out.push_str(&format!("\n{} ({weight}): {}\n", finding.code, table::one_line(&finding.message)));

@@ -1,5 +1,6 @@
 //! `quilt-gpu lease`: who has which GPU, and leases for what is no container.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use contract::key::Key;
@@ -113,10 +114,25 @@ pub(crate) fn list(setup: &Setup, out: &mut dyn Write) -> Result<(), Failure> {
 fn row(lease: &Value) -> [String; 5] {
     let text = |field: &str| lease.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut row = ["gpu", "pci", "holder", "key", "because"].map(text);
-    if let (Some(contract), [.., because]) = (lease.get("contract").and_then(Value::as_str), &mut row) {
+    let [_, _, holder, _, because] = &mut row;
+    *because = without_paths(because, holder);
+    *holder = table::short(holder).to_owned();
+    if let Some(contract) = lease.get("contract").and_then(Value::as_str) {
         because.push_str(&format!(", contract {contract}"));
     }
     row
+}
+
+/// A reason without the paths and cgroups in it, which mostly repeat the holder's id; JSON has them. What cannot be told
+/// is told whole: whoever mends it needs the path.
+fn without_paths(because: &str, holder: &str) -> String {
+    if because.contains("cannot") {
+        return because.to_owned();
+    }
+    // A cgroup in systemd's form has no slash: `system.slice:docker:ID`.
+    let place = |word: &&str| word.contains('/') || word.ends_with(&format!(":{holder}"));
+    let words: Vec<&str> = because.split(' ').filter(|word| !place(word)).collect();
+    words.join(" ").replace("its state folder exists", "container exists")
 }
 
 /// A lease for machines. A reservation's token is a secret and stays one.
@@ -179,7 +195,13 @@ fn release(args: &Release, context: &mut Context<'_>, json: bool) -> Result<(), 
     let ledger = open(&context.setup)?;
     let Whose { holder, key, token } = &args.whose;
     let (who, freed) = match (holder, key, token) {
-        (Some(name), ..) => (name.clone(), ledger.release_named(name)),
+        (Some(name), ..) => {
+            let freed = ledger.release_named(name);
+            if freed.as_ref().is_ok_and(Vec::is_empty) {
+                return Err(not_by_name(&context.setup, &ledger, name)?);
+            }
+            (name.clone(), freed)
+        }
         (_, Some(key), _) => {
             let parsed = digits("--key", key)?;
             if !args.force {
@@ -208,6 +230,21 @@ fn release(args: &Release, context: &mut Context<'_>, json: bool) -> Result<(), 
     }
 }
 
+/// Why nothing is released under a name: it is a container's, or nobody's.
+fn not_by_name(setup: &Setup, ledger: &Ledger, name: &str) -> Result<Failure, Failure> {
+    let leases = ledger.leases().map_err(Failure::internal)?;
+    shim::restore::settle(ledger, setup).map_err(Failure::internal)?;
+    let of_container = |status: &&LeaseStatus| matches!(status.lease.as_ref().map(|lease| &lease.holder), Some(HeldBy::Container { container, .. } | HeldBy::Draining { container, .. }) if table::means(name, container));
+    let keys: BTreeSet<&str> = leases.iter().filter(of_container).map(|status| status.tag.as_str()).collect();
+    let keys: Vec<String> = keys.into_iter().map(|key| format!("--key {key}")).collect();
+    let name = table::one_line(name);
+    Ok(Failure::Wrong(if keys.is_empty() {
+        format!("nothing is held under the name {name}; `quilt-gpu lease list` shows who holds what")
+    } else {
+        format!("{name} is a container, which is released by its key: {}", keys.join(" or "))
+    }))
+}
+
 /// Keys and tokens look alike.
 fn digits(flag: &str, value: &str) -> Result<Key, Failure> {
     let wrong = || Failure::Usage(format!("{flag} {value:?} is not 32 lower-case hexadecimal digits"));
@@ -226,5 +263,33 @@ fn refuse_living(setup: &Setup, ledger: &Ledger, key: &Key) -> Result<(), Failur
             )))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_repeats_no_id_and_keeps_the_key() {
+        let (id, key) = ("5ea1".repeat(16), "0123456789abcdef0123456789abcdef");
+        for (because, shown) in [
+            (format!("its state folder /run/docker/runtime-runc/moby/{id} exists"), "container exists"),
+            (format!("processes are left in its cgroup /docker/{id}"), "processes are left in its cgroup"),
+            (
+                format!("its container is deleted, but processes are left in its cgroup system.slice:docker:{id}"),
+                "its container is deleted, but processes are left in its cgroup",
+            ),
+            ("its create still runs, process 7".to_owned(), "its create still runs, process 7"),
+            (
+                "it cannot be told whether its cgroup /a is empty: why".to_owned(),
+                "it cannot be told whether its cgroup /a is empty: why",
+            ),
+        ] {
+            let lease = json!({"gpu": "nvidia0", "pci": "p", "holder": id, "key": key, "because": because});
+            assert_eq!(row(&lease), ["nvidia0", "p", "5ea15ea15ea1", key, shown]);
+        }
+        let named = json!({"holder": "vm:a", "because": "taken as vm:a until it is released", "contract": "c"});
+        assert_eq!(row(&named), ["", "", "vm:a", "", "taken as vm:a until it is released, contract c"]);
     }
 }

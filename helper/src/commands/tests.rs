@@ -3,11 +3,17 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
+use contract::key::Key;
+use contract::request::{Asked, from_json};
+use ledger::audit::Kind;
+use ledger::{Holder, Ledger};
 use serde_json::{Value, json};
+use shim::Setup;
 
-use crate::cli;
 use crate::demo::{Folder, prepare};
+use crate::{cli, inventory, record};
 
 /// A node of its own for one test.
 struct Node(Folder);
@@ -68,7 +74,7 @@ fn a_refresh_stores_what_is_there_and_names_what_changed() {
     assert_eq!(first["inventory"]["gpus"].as_array().unwrap().len(), 4);
     let stored: Value = serde_json::from_slice(&fs::read(node.path("state/inventory.json")).unwrap()).unwrap();
     assert_eq!(stored, first["inventory"]);
-    assert_eq!(node.call(&["inventory", "refresh"]).1, "nothing changed\n");
+    assert_eq!(node.call(&["inventory", "refresh"]).1, "nothing changed: 4 GPUs\n");
 
     // A file that others could have written counts for nothing, even with the same bytes.
     let stored = node.path("state/inventory.json");
@@ -76,7 +82,7 @@ fn a_refresh_stores_what_is_there_and_names_what_changed() {
     let (code, out, _) = node.call(&["inventory", "refresh"]);
     assert!(code == 0 && out.starts_with("~ stored inventory: not used"), "{out}");
     assert_eq!(fs::metadata(&stored).unwrap().permissions().mode() & 0o777, 0o644);
-    assert_eq!(node.call(&["inventory", "refresh"]).1, "nothing changed\n");
+    assert_eq!(node.call(&["inventory", "refresh"]).1, "nothing changed: 4 GPUs\n");
     fs::set_permissions(node.path("state"), fs::Permissions::from_mode(0o777)).unwrap();
     fs::remove_file(&stored).unwrap();
     let (code, _, err) = node.call(&["inventory", "refresh"]);
@@ -88,6 +94,17 @@ fn a_refresh_stores_what_is_there_and_names_what_changed() {
     assert!(code == 0 && out.contains("- node /dev/nvidia-uvm") && out.contains("+ finding uvm-missing"), "{out}");
     let (_, out, _) = node.call(&["inventory"]);
     assert!(out.contains("nvidia-modprobe -u"), "{out}");
+    let (_, out, _) = node.call(&["inventory", "refresh"]);
+    assert!(out.starts_with("nothing changed: 4 GPUs\n") && out.contains("uvm-missing"), "what stands is told: {out}");
+}
+
+#[test]
+fn a_node_without_gpus_says_so_at_the_first_refresh() {
+    let Some(node) = Node::make() else { return };
+    for folder in ["node/sys", "node/proc", "node/dev"] {
+        fs::remove_dir_all(node.path(folder)).unwrap();
+    }
+    assert_eq!(node.call(&["inventory", "refresh"]).1, "nothing changed: this node has no NVIDIA GPU\n");
 }
 
 #[test]
@@ -233,7 +250,9 @@ fn a_name_holds_gpus_until_it_is_released() {
         node.json(&["lease", "release", "--holder", "vm:a"])["released"],
         json!(["0000:21:00.0", "0000:31:00.0"])
     );
-    assert_eq!(node.json(&["lease", "release", "--holder", "vm:a"])["released"], json!([]));
+    let (code, out, err) = node.call(&["lease", "release", "--holder", "vm:a"]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(err.contains("nothing is held under the name vm:a"), "{err}");
     assert_eq!(node.holders(), [""; 0]);
     let about: Vec<Value> =
         node.json(&["audit", "vm:a"]).as_array().unwrap().iter().map(|entry| entry["kind"].clone()).collect();
@@ -250,6 +269,72 @@ fn a_node_that_lacks_a_part_of_the_driver_grants_nothing_until_it_is_mended() {
     assert!(answer["message"].as_str().unwrap().contains("libcuda.so.1"), "{answer}");
     fs::rename(&away, &library).unwrap();
     assert_eq!(node.prepare(&json!({"gpu_count": 1})).0, 0);
+}
+
+/// A container's lease, held by its create: this process.
+fn container(node: &Node, id: &str) -> Key {
+    let setup = Setup::read(Path::new(&node.path("etc/config.toml")));
+    let inventory = inventory::current(&setup).unwrap();
+    let Ok(Asked::Gpus(request)) = from_json(br#"{"gpu_count":1}"#) else { panic!("a request") };
+    let holder = Holder {
+        key: Key::of("/run/x", id),
+        container: id.into(),
+        state_root: "/run/x".into(),
+        low_level: "/usr/bin/runc".into(),
+        cgroup: None,
+        creator: node::process::me(),
+    };
+    Ledger::open(setup.state_dir()).unwrap().grant(&inventory, &request, &holder).unwrap();
+    record::append(&setup, Kind::Create, [("container", id.into()), ("key", holder.key.as_str().into())]).unwrap();
+    holder.key
+}
+
+#[test]
+fn a_container_is_released_by_its_key_and_whoever_names_it_is_told_the_key() {
+    let Some(node) = Node::make() else { return };
+    let ids = ["aaaa1", "aaaa2"].map(|begin| begin.to_owned() + &"0".repeat(59));
+    let keys = ids.each_ref().map(|id| container(&node, id));
+    for (name, told) in [
+        (&ids[0][..], format!("is a container, which is released by its key: --key {}\n", keys[0])),
+        (&ids[1][..12], format!("--key {}\n", keys[1])),
+        ("aaa", "nothing is held under the name aaa".to_owned()),
+    ] {
+        let (code, _, err) = node.call(&["lease", "release", "--holder", name]);
+        assert!(code == 1 && err.contains(&told), "{name}: {err}");
+    }
+    let (_, _, both) = node.call(&["lease", "release", "--holder", "aaaa"]);
+    assert!(keys.iter().all(|key| both.contains(key.as_str())) && both.contains(" or "), "{both}");
+    assert_eq!(node.holders(), ids);
+
+    let (_, out, _) = node.call(&["lease", "list"]);
+    assert!(out.contains("aaaa10000000 ") && out.contains(keys[0].as_str()) && !out.contains(&ids[0]), "{out}");
+    let (_, out, _) = node.call(&["audit", "aaaa1"]);
+    assert!(out.contains("aaaa10000000") && !out.contains("aaaa2"), "{out}");
+    assert_eq!(node.json(&["audit", &ids[1][..12]])[0]["container"], *ids[1]);
+    let (code, _, err) = node.call(&["audit", "aaaa"]);
+    assert!(code == 1 && ids.iter().all(|id| err.contains(id)), "{err}");
+    let (code, out, _) = node.call(&["audit", "aaa"]);
+    assert!(code == 0 && out.contains("no record is about \"aaa\""), "{out}");
+}
+
+#[test]
+fn records_cut_off_the_end_are_missed_even_when_the_log_went_on() {
+    let Some(node) = Node::make() else { return };
+    let hold = |name: &str| node.call(&["lease", "acquire", "--holder", name, "--count", "1"]).0;
+    assert_eq!(node.call(&["audit", "--verify-log"]).0, 0);
+    assert_eq!(["vm:a", "vm:b", "vm:c"].map(hold), [0; 3]);
+    let log = node.path("log/audit.jsonl");
+    let first = fs::read_to_string(&log).unwrap().lines().next().unwrap().to_owned() + "\n";
+    fs::write(&log, first).unwrap();
+    assert_eq!(hold("vm:d"), 0);
+    let (code, out, _) = node.call(&["audit", "--verify-log"]);
+    assert!(code == 1 && out.contains("2 records that had been written are lost"), "{out}");
+    let (code, out, _) = node.call(&["audit", "--verify-log", "--format", "json"]);
+    assert!(code == 1 && out.contains("\"lost\": 2"), "{out}");
+    // Once it was looked into and moved away, the chain goes on, whole.
+    fs::rename(&log, node.path("log/audit.jsonl.1")).unwrap();
+    node.call(&["lease", "release", "--holder", "vm:d"]);
+    assert_eq!(node.call(&["audit", "--verify-log"]).0, 0);
 }
 
 #[test]

@@ -30,6 +30,9 @@ echo end
 exec sleep 600
 "#;
 
+/// How long a container may take to tell what it sees.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The runtime with a state root of its own.
 pub(super) struct Runtime {
     pub(super) program: PathBuf,
@@ -70,14 +73,20 @@ impl Runtime {
         if let Some(words) = created {
             return Ok(Outcome::Refused(words));
         }
+        if !self.folder.join("root").join(id).exists() {
+            let program = self.program.display();
+            return Err(format!(
+                "{program} says that it made the container {id}, and there is none: is it a quilt-gpu-runtime?"
+            ));
+        }
         let quiet = File::create(bundle.join("start"))
             .map_err(|cause| format!("cannot write in {}: {cause}", bundle.display()))?;
         if let Some(words) = self.call(&["start".as_ref(), id.as_ref()], quiet, &bundle)? {
             return Err(format!("the container {id} was created and does not start: {words}"));
         }
-        lines(&printed)
-            .map(Outcome::Runs)
-            .ok_or_else(|| format!("the container {id} says nothing in {}", printed.display()))
+        lines(&printed).map(Outcome::Runs).ok_or_else(|| {
+            format!("the container {id} was started and did not print what it sees within {} s", PATIENCE.as_secs())
+        })
     }
 
     /// The spec as it is now.
@@ -132,7 +141,7 @@ impl Runtime {
 /// What the container printed before its `end`.
 fn lines(path: &Path) -> Option<Vec<String>> {
     let begin = Instant::now();
-    while begin.elapsed() < Duration::from_secs(10) {
+    while begin.elapsed() < PATIENCE {
         let text = fs::read_to_string(path).unwrap_or_default();
         if let Some((said, _)) = text.split_once("end\n") {
             return Some(said.lines().map(str::to_owned).collect());
@@ -171,4 +180,18 @@ fn spec() -> Value {
             "namespaces": namespaces,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_no_runtime_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let [program, config, folder] = [Path::new("/bin/true"), Path::new("/none"), folder.path()].map(Path::to_owned);
+        let mut runtime = Runtime { busybox: program.clone(), program, config, folder, made: Vec::new() };
+        let Err(why) = runtime.start("red", |_| {}) else { panic!("/bin/true makes no container") };
+        assert_eq!(why, "/bin/true says that it made the container red, and there is none: is it a quilt-gpu-runtime?");
+    }
 }

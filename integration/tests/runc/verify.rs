@@ -55,6 +55,10 @@ pub(crate) fn site_over(text: &str, verify: bool) -> Result<Site> {
     let config = String::from_utf8_lossy(&bytes(&site.quilt.config())?).into_owned();
     let config = config.replace("\"/usr/sbin/runc\"", &Value::from(runtime.to_string_lossy()).to_string());
     fs::write(site.quilt.config(), config).map_err(|e| Error::new(e.to_string()))?;
+    let link = site.quilt.folder.join("low-level-runtime");
+    fs::remove_file(&link)
+        .and_then(|()| std::os::unix::fs::symlink(&runtime, &link))
+        .map_err(|e| Error::new(e.to_string()))?;
     Ok(site)
 }
 
