@@ -241,7 +241,7 @@ fn tell(failure: &Failure, json: bool, out: &mut dyn Write, err: &mut dyn Write)
 
 /// Nearly all of the node's state is root's alone, so a permission that somebody else lacks is not worth a riddle.
 fn advice(failure: &str, root: bool) -> &'static str {
-    if !root && failure.contains("Permission denied") { "; run it as root" } else { "" }
+    if !root && failure.to_ascii_lowercase().contains("permission denied") { "; run it as root" } else { "" }
 }
 
 #[cfg(test)]
@@ -290,6 +290,7 @@ mod tests {
         let denied = format!("cannot lock /x: {}", std::io::Error::from_raw_os_error(nix::libc::EACCES));
         for (text, root, told) in [
             (denied.as_str(), false, "; run it as root"),
+            ("cannot write /x: permission denied", false, "; run it as root"),
             (&denied, true, ""),
             ("cannot lock /x: it is busy", false, ""),
         ] {

@@ -330,7 +330,7 @@ fn agree(count: Option<u32>, ids: Vec<String>, place: &str) -> Result<(u32, Vec<
     match count {
         Some(count) if !ids.is_empty() && count != named => Err(invalid(
             "request-count-ids",
-            &format!("the count is {count} and {named} ids are named"),
+            &format!("the count is {count}, and the ids name {named}"),
             place,
             &ids.join(","),
             "make both equal, or give one of them",
