@@ -11,44 +11,18 @@ use ledger::audit::Kind;
 use ledger::{Holder, Ledger, Original};
 use node::{Node, process};
 
-use crate::argv::{Call, Verb};
+use crate::argv::Verb;
 use crate::bundle::Bundle;
+use crate::container::Container;
 use crate::decide::{Decision, decide};
 use crate::edits;
 use crate::grant;
 use crate::handover::{self, Words};
 use crate::record;
 use crate::restore;
-use crate::setup::{Setup, flavour};
+use crate::setup::flavour;
 use crate::verify::{self, Placed};
 use crate::words;
-
-/// Everything about one container that does not change on the way.
-pub(crate) struct Container<'a> {
-    pub(crate) call: &'a Call<'a>,
-    pub(crate) setup: &'a Setup,
-    pub(crate) low_level: PathBuf,
-    pub(crate) root: PathBuf,
-    pub(crate) key: Key,
-}
-
-impl<'a> Container<'a> {
-    /// Names the container of a call.
-    ///
-    /// # Errors
-    /// `INTERNAL` when there is no low-level runtime.
-    pub(crate) fn of(call: &'a Call<'a>, setup: &'a Setup) -> Result<Self, Refusal> {
-        let low_level = setup.low_level()?;
-        let root = handover::state_root(call, &low_level);
-        let key = Key::of(&root.to_string_lossy(), call.id);
-        Ok(Self { call, setup, low_level, root, key })
-    }
-
-    /// Whether the low-level runtime knows a container of this id.
-    fn exists(&self) -> bool {
-        std::fs::symlink_metadata(self.root.join(self.call.id)).is_ok()
-    }
-}
 
 /// Makes the container, or says why not. Gives the status to exit with.
 ///

@@ -4,7 +4,7 @@ use contract::Refusal;
 use ledger::Ledger;
 use ledger::audit::Kind;
 
-use crate::create::Container;
+use crate::container::Container;
 use crate::handover::{self, Words};
 use crate::record;
 use crate::restore;

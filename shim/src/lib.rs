@@ -5,6 +5,7 @@
 mod argv;
 mod bundle;
 mod check;
+mod container;
 mod create;
 mod decide;
 mod delete;
@@ -34,7 +35,7 @@ use std::ffi::c_int;
 use contract::{Code, Refusal};
 
 use argv::{Call, Parsed, Verb};
-use create::Container;
+use container::Container;
 use exec::RawArgs;
 use handover::Words;
 use report::Log;

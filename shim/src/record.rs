@@ -9,7 +9,7 @@ use ledger::audit::{Audit, AuditError, Kind, Record};
 use serde_json::{Map, Value, json};
 
 use crate::bundle::Bundle;
-use crate::create::Container;
+use crate::container::Container;
 use crate::setup::Setup;
 
 /// A container about to be handed over.

@@ -9,7 +9,7 @@ use ledger::Ledger;
 use ledger::audit::Kind;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use crate::create::Container;
+use crate::container::Container;
 use crate::handover::{self, Words};
 use crate::record;
 

@@ -1,0 +1,37 @@
+//! Which container a call is about: its low-level runtime, where that keeps its state, and the key that follows.
+
+use std::path::PathBuf;
+
+use contract::Refusal;
+use contract::key::Key;
+
+use crate::argv::Call;
+use crate::handover;
+use crate::setup::Setup;
+
+/// Everything about one container that does not change on the way.
+pub(crate) struct Container<'a> {
+    pub(crate) call: &'a Call<'a>,
+    pub(crate) setup: &'a Setup,
+    pub(crate) low_level: PathBuf,
+    pub(crate) root: PathBuf,
+    pub(crate) key: Key,
+}
+
+impl<'a> Container<'a> {
+    /// Names the container of a call.
+    ///
+    /// # Errors
+    /// `INTERNAL` when there is no low-level runtime.
+    pub(crate) fn of(call: &'a Call<'a>, setup: &'a Setup) -> Result<Self, Refusal> {
+        let low_level = setup.low_level()?;
+        let root = handover::state_root(call, &low_level);
+        let key = Key::of(&root.to_string_lossy(), call.id);
+        Ok(Self { call, setup, low_level, root, key })
+    }
+
+    /// Whether the low-level runtime knows a container of this id.
+    pub(crate) fn exists(&self) -> bool {
+        std::fs::symlink_metadata(self.root.join(self.call.id)).is_ok()
+    }
+}
