@@ -71,14 +71,14 @@ impl Mount {
         Self::bind(host.into(), destination.into(), &["rw", "nosuid", "noexec", "bind", "rprivate"])
     }
 
-    /// An empty file system, read-only, over something that may not be seen.
+    /// An empty file system over something that may not be seen.
     #[must_use]
-    pub fn hiding(destination: impl Into<String>) -> Self {
+    pub fn hiding(destination: impl Into<String>, options: &[&'static str]) -> Self {
         Self {
             source: "tmpfs".to_owned(),
             destination: destination.into(),
             kind: Cow::Borrowed("tmpfs"),
-            options: ["ro", "nosuid", "nodev", "noexec", "size=4k"].map(Cow::Borrowed).to_vec(),
+            options: options.iter().copied().map(Cow::Borrowed).collect(),
         }
     }
 

@@ -35,7 +35,7 @@ pub(crate) fn edits(
         let at_once = node::has_mount_attributes();
         let mount = |one: &guard::ReadOnly| match &one.source {
             Some(source) => Mount::read_only(source, &one.destination, at_once),
-            None => Mount::hiding(&one.destination),
+            None => Mount::hiding(&one.destination, &guard::HIDING),
         };
         edits.inserted = changes.read_only.iter().map(|one| (one.before, mount(one))).collect();
     }

@@ -7,10 +7,13 @@
 //! Right behind it, because the path is then resolved as the mount's own was, and because a later mount may show the
 //! whole again: `readonlyPaths` come last and would leave such a copy writable. Nothing else becomes read-only.
 
+use std::borrow::Cow;
+
 use contract::json::Node;
 use contract::{Code, Refusal};
 
 use crate::findings::Findings;
+use crate::mounts::layers;
 use crate::paths;
 use crate::setting::Setting;
 use crate::system::Object;
@@ -20,6 +23,10 @@ const GROUPS: &str = "mount-cgroup";
 pub(crate) const OWN: &str = "mount-reserved-source";
 /// Where low-level runtimes look for version 2.
 const USUAL: &str = "/sys/fs/cgroup";
+
+/// Options of the empty file system that hides. Not `ro`: runc makes that true at the very end, by a path that a later mount
+/// may have covered.
+pub const HIDING: [&str; 5] = ["nosuid", "nodev", "noexec", "size=4k", "mode=555"];
 
 /// A read-only mount to be added, over a part of what another one shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,9 +195,10 @@ fn stand_there(wanted: &[ReadOnly], mounts: &[Node<'_>]) -> bool {
     let same = |(one, mount): (&ReadOnly, &Node<'_>)| {
         let same = match &one.source {
             Some(source) => options(mount).any(|option| option == "rbind") && is(mount, "source", source),
-            None => is(mount, "type", "tmpfs") && !options(mount).any(|option| matches!(option, "bind" | "rbind")),
+            // An option of the tenant's may fill it, with what it should hide.
+            None => is(mount, "type", "tmpfs") && options(mount).eq(HIDING),
         };
-        same && is_read_only(mount) && is(mount, "destination", &one.destination)
+        same && (one.source.is_none() || is_read_only(mount)) && is(mount, "destination", &one.destination)
     };
     mounts.len() >= wanted.len() && wanted.iter().zip(mounts).all(same)
 }
@@ -205,10 +213,14 @@ fn undoing(setting: &Setting<'_>, index: usize, mount: &Node<'_>) -> Option<Refu
         return Some(refusal.at(at("options"), option));
     }
     let kind = mount.get("type").and_then(Node::as_str);
-    if kind != Some("bind") && !options(mount).any(|option| matches!(option, "bind" | "rbind")) {
+    let bind = kind == Some("bind") || options(mount).any(|option| matches!(option, "bind" | "rbind"));
+    let sources: Vec<Cow<'_, str>> = if bind {
+        vec![mount.get("source").and_then(Node::as_str).unwrap_or_default().into()]
+    } else if kind == Some("overlay") {
+        options(mount).flat_map(layers).map(Cow::Owned).collect()
+    } else {
         return None;
-    }
-    let source = mount.get("source").and_then(Node::as_str).unwrap_or_default();
+    };
     let behind = |path: &str| {
         let path = paths::from_bundle(setting.case.bundle, path);
         match setting.machine.system.look(&path) {
@@ -219,11 +231,12 @@ fn undoing(setting: &Setting<'_>, index: usize, mount: &Node<'_>) -> Option<Refu
         }
     };
     let own = setting.case.spec.path(&["root", "path"]).and_then(Node::as_str).and_then(behind);
-    let within = |real: String| own.is_some_and(|own| own != "/" && paths::below(&real, &own).is_some());
-    behind(source).is_none_or(within).then(|| {
+    let within = |real: String| own.as_ref().is_some_and(|own| own != "/" && paths::below(&real, own).is_some());
+    sources.iter().find(|source| behind(source).is_none_or(within)).map(|source| {
         let message = "a part of an earlier mount had to be closed, and this source is only there once the container's \
             own mounts are, if at all";
         let help = "bind a path that exists on the host, outside the container's root file system";
-        Refusal::new(Code::UnsafeSpec, "mount-unresolvable", message, help).at(at("source"), source)
+        Refusal::new(Code::UnsafeSpec, "mount-unresolvable", message, help)
+            .at(at(if bind { "source" } else { "options" }), source.as_ref())
     })
 }

@@ -24,7 +24,7 @@ use contract::json::Node;
 use contract::rule::Rule;
 use contract::{Note, Refusal};
 
-pub use groups::ReadOnly;
+pub use groups::{HIDING, ReadOnly};
 pub use numbers::Numbers;
 pub use readings::{open_gpus, openable};
 pub use rules::{granted_rules, parse_list_line};

@@ -93,7 +93,7 @@ fn is_writable<'o>(options: impl Iterator<Item = &'o str>) -> bool {
 }
 
 /// The folders in an option of an overlay's; runtimes join options with commas. A `:` or `\` in a path stands behind a `\`.
-fn layers(option: &str) -> impl Iterator<Item = String> + '_ {
+pub(crate) fn layers(option: &str) -> impl Iterator<Item = String> + '_ {
     option.split(',').flat_map(|part| {
         let (key, value) = part.split_once('=').unwrap_or_default();
         match key {

@@ -107,9 +107,28 @@ fn a_spec_that_has_them_already_is_as_wanted() {
         let cover = mount(kind, "tmpfs", options).replace("/x", "/x/quilt-gpu");
         hides(&machine(), &Spec::mount(&format!("{},{cover}", mount("bind", "/run", &["rbind"]))))
     };
-    assert!(again("tmpfs", &["ro", "nosuid", "size=4k"]).is_empty());
+    assert!(again("tmpfs", &guard::HIDING).is_empty());
+    // A runtime would fill this one with what lies under it.
+    assert_eq!(again("tmpfs", &["ro", "nosuid", "size=4k", "tmpcopyup"]), ["1 /x/quilt-gpu"]);
     assert_eq!(again("tmpfs", &["nosuid"]), ["1 /x/quilt-gpu"]);
     assert_eq!(again("proc", &["ro"]), ["1 /x/quilt-gpu"]);
+}
+
+#[test]
+fn an_overlay_of_the_containers_own_root_cannot_show_them_again() {
+    let mut fake = machine();
+    fake.dir(&format!("{BUNDLE}/rootfs"), |_| {});
+    fake.dir(&format!("{BUNDLE}/rootfs/etc"), |_| {});
+    for (layer, expected) in [
+        (format!("lowerdir={BUNDLE}/rootfs/etc,upperdir={BUNDLE}/rootfs/x/run"), "UNSAFE_SPEC mount-unresolvable"),
+        ("lowerdir=/var/lib/not-yet-there".to_owned(), "UNSAFE_SPEC mount-unresolvable"),
+        ("lowerdir=/var/lib".to_owned(), "ok"),
+    ] {
+        let overlay = mount("overlay", "overlay", &[&layer]).replace("/x", "/y");
+        let overlay = overlay.replace("rootfs/y", "rootfs/x");
+        let spec = Spec::mount(&format!("{},{overlay}", mount("bind", "/run", &["rbind"])));
+        assert_eq!(verdict(&judge_text(&spec.text(), &By::default(), &fake)), expected, "{layer}");
+    }
 }
 
 #[test]

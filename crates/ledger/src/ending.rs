@@ -47,9 +47,7 @@ impl Ledger {
     fn draining(&self, name: &Name) -> Option<Lease> {
         let lease = self.read(name).ok()?;
         let (container, cgroup) = match &lease.holder {
-            HeldBy::Container { container, cgroup: Some(cgroup), .. } | HeldBy::Draining { container, cgroup } => {
-                (container.clone(), cgroup.clone())
-            }
+            HeldBy::Container { container, cgroup: Some(cgroup), .. } => (container.clone(), cgroup.clone()),
             _ => return None,
         };
         let left = self.machine.cgroup_is_empty(&cgroup) == Ok(false);
@@ -79,19 +77,19 @@ impl Ledger {
         }
         self.forget_locked(&locked, key)?;
         let mut free = Vec::new();
-        for pci in pcis {
-            let name = Name { pci, tag: key.as_str().to_owned() };
-            let path = Name::path(&name.pci, &name.tag);
-            match self.draining(&name) {
+        for pci in &pcis {
+            match self.draining(&Name { pci: pci.clone(), tag: key.as_str().to_owned() }) {
+                // Under a name of its own, so that no later container of this key takes it for its own.
                 Some(lease) => {
+                    let path = Name::path(pci, &format!("d-{key}"));
                     let bytes =
                         serde_json::to_vec(&lease).map_err(|e| LedgerError::new("write", &self.path(&path), &e))?;
                     locked.place(&path, &bytes)?;
                 }
-                None => free.push(name.pci),
+                None => free.push(pci.clone()),
             }
         }
-        self.end(&locked, key.as_str(), &free)?;
+        self.end(&locked, key.as_str(), &pcis)?;
         Ok(free)
     }
 
@@ -159,7 +157,7 @@ impl Ledger {
         for of_one in gone.chunk_by(|a, b| a.tag == b.tag) {
             let pcis: Vec<String> = of_one.iter().map(|lease| lease.pci.clone()).collect();
             let Some(first) = of_one.first() else { continue };
-            if !matches!(first.lease.holder, HeldBy::Reservation { .. }) {
+            if Key::parse(&first.tag).is_some() {
                 // Advice for the next time, as in `release`.
                 let _ = self.remember(locked, &first.tag, &pcis);
             }

@@ -138,7 +138,8 @@ impl Lease {
     }
 }
 
-/// A lease's file name: `<pci>@<tag>`, where the tag is the holder's key, or `r-` and a token.
+/// A lease's file name: `<pci>@<tag>`, where the tag is the holder's key, `r-` and a token, or `d-` and the key of a
+/// container that is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) pci: String,

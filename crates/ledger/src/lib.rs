@@ -22,6 +22,7 @@
 //! | `lock.new` | a file being written; a crash leaves at most this one, and the next write takes it over |
 //! | `leases/<pci>@<key>` | this holder has this GPU |
 //! | `leases/<pci>@r-<token>` | this GPU waits for whoever brings the token |
+//! | `leases/<pci>@d-<key>` | this GPU drains: its container is deleted, and processes of it are left |
 //! | `reservations/<token>.json` | what the token stands for |
 //! | `contracts/<key>.json` | what the container gets |
 //! | `originals/<key>` | the spec before our edits, and what we made of it |

@@ -71,6 +71,11 @@ fn what_is_left_in_a_deleted_containers_cgroup_keeps_its_gpu() {
     world.with(|w| w.busy_cgroups.insert(cgroup.clone()));
     assert!(ledger.release(&a.key).unwrap().is_empty(), "nothing is free yet");
     assert_eq!(ledger.grant(&node, &count(1), &b).unwrap_err().code, Code::CapacityFull);
+    // Not even a new container of the same id gets it, and its end frees nothing.
+    let again = holder(&world, "a", 2);
+    assert_eq!(ledger.grant(&node, &count(1), &again).unwrap_err().code, Code::CapacityFull);
+    assert!(ledger.release(&a.key).unwrap().is_empty());
+    dies(&world, &again);
     let why = &ledger.leases().unwrap()[0].held_because;
     assert!(why.contains("its container is deleted, but processes are left in its cgroup"), "{why}");
     // Not knowing later is no reason to give it away.
