@@ -7,7 +7,7 @@ use contract::key::{Key, id_is_plain, sha256};
 use contract::rule::Rule;
 use contract::{Code, Contract, Refusal};
 use guard::Numbers;
-use ledger::audit::Kind;
+use ledger::audit::{Audit, Kind};
 use ledger::{Holder, Ledger, Original};
 use node::{Node, process};
 
@@ -37,6 +37,8 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
     // A config.json that is exactly what we wrote is judged by what stood there before.
     let original = ledger.as_ref().ok().and_then(|ledger| ours(ledger, &container.key, &bundle));
     let tenant_bytes = original.as_ref().map_or(bundle.bytes.as_slice(), |o| o.bytes.as_slice());
+    // The guard hides our folders in a tenant's mounts: they must be there before it looks.
+    let _ = Audit::open(container.setup.log_dir());
     let system = Node::new(&container.setup.config.host);
     let decision = decide(tenant_bytes, &bundle.path, flavour(&container.low_level), container.setup, &system);
     let run = Making { container, bundle: &bundle, tenant_bytes, decision: &decision, system: &system };

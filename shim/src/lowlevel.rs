@@ -59,6 +59,7 @@ fn first_usable<'a>(candidates: impl Iterator<Item = &'a str>) -> Result<PathBuf
 fn by_link(folder: &Path) -> Result<PathBuf, String> {
     let link = folder.join(LOW_LEVEL_LINK);
     let Ok(target) = std::fs::read_link(&link) else { return first_usable(NAMES.iter().copied()) };
+    let target = folder.join(target);
     match usable(&target, identity(Path::new("/proc/self/exe"))) {
         Ok(()) => Ok(target),
         Err(why) => Err(format!("the link {} names {}: {why}", link.display(), target.display())),
@@ -133,6 +134,10 @@ mod tests {
         assert_eq!(find(&["/etc/passwd".into(), "/bin/sh".into()], folder.path()).unwrap(), Path::new("/bin/sh"));
         let refusal = find(&["/bin/cat".into()], folder.path()).unwrap_err();
         assert!(refusal.message.contains("created by /bin/cat and started by another runtime: /bin/sh"), "{refusal}");
+        std::fs::remove_file(&link).unwrap();
+        let up = "../".repeat(folder.path().components().count() - 1);
+        std::os::unix::fs::symlink(format!("{up}bin/sh"), &link).unwrap();
+        assert!(find(&["/bin/sh".into()], folder.path()).is_ok(), "a link may be relative");
         std::fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink("/nowhere/runc", &link).unwrap();
         let refusal = find(&[], folder.path()).unwrap_err();

@@ -58,6 +58,7 @@ impl Call {
 
 /// What the runtime tells a hook about its container.
 struct State {
+    id: String,
     pid: u32,
     bundle: PathBuf,
 }
@@ -95,7 +96,8 @@ fn read_state(text: &[u8]) -> Result<State, String> {
         .and_then(|n| u32::try_from(n).ok())
         .filter(|n| *n > 0)
         .ok_or("it names no process")?;
-    Ok(State { pid, bundle: bundle.into() })
+    let id = state.get("id").and_then(Json::as_str).ok_or("it names no container")?.to_owned();
+    Ok(State { id, pid, bundle: bundle.into() })
 }
 
 fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> {
@@ -111,7 +113,12 @@ fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> 
         Some((key, ledger)) => ledger.contract(key).map_err(one)?,
         None => None,
     };
-    if call.key.is_some() && (original.is_none() || contract.is_none()) {
+    // The same bundle under another id would be another container with this one's GPU.
+    let own = held.is_none_or(|(key, ledger)| {
+        ledger.state_folder(key).and_then(|folder| folder.file_name().map(|name| name == state.id.as_str()))
+            == Some(true)
+    });
+    if call.key.is_some() && (original.is_none() || contract.is_none() || !own) {
         return Err(one(Refusal::new(
             Code::ContractUntrusted,
             "hook-contract",

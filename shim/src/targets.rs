@@ -53,13 +53,15 @@ pub(crate) fn refuse_covered(
     Ok(())
 }
 
-/// The destinations of all binds, with their index.
+/// The destinations of all mounts that keep what is made in them, with their index.
 fn volumes<'a>(spec: &'a Node<'_>) -> impl Iterator<Item = (usize, &'a str)> {
     let mounts = spec.get("mounts").map(Node::items).unwrap_or_default();
     mounts.iter().enumerate().filter_map(|(index, mount)| {
         let options = mount.get("options").map(Node::items).unwrap_or_default();
         let bind = options.iter().filter_map(Node::as_str).any(|option| option == "bind" || option == "rbind");
-        mount.get("destination").and_then(Node::as_str).filter(|_| bind).map(|destination| (index, destination))
+        // An overlay's upper folder is the tenant's too.
+        let keeps = bind || mount.get("type").and_then(Node::as_str) == Some("overlay");
+        mount.get("destination").and_then(Node::as_str).filter(|_| keeps).map(|destination| (index, destination))
     })
 }
 

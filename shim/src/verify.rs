@@ -30,6 +30,9 @@ pub(crate) fn created(
 ) -> Result<(), String> {
     let granted: Vec<(u32, u32)> = contract.nodes.iter().map(|n| (n.major, n.minor)).collect();
     filter(pid, &granted, numbers)?;
+    if let Some(other) = cgroup::companion(pid).map_err(|e| format!("its cgroup cannot be read: {e}"))? {
+        return Err(format!("process {other} is in its cgroup and would get the GPU too"));
+    }
     let root = format!("/proc/{pid}/root/{}", base.display());
     let root = InRoot::open(Path::new(&root)).map_err(|e| format!("the container's root cannot be opened: {e}"))?;
     for item in &contract.nodes {

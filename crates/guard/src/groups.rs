@@ -105,8 +105,12 @@ impl Groups {
         found.retain(|one| !(one.rest.is_empty() && of(one).is_some_and(is_read_only)));
         found.sort_unstable();
         found.dedup();
+        // Ours are hidden in any case: an id-mapped mount makes the machine's root of any user.
+        if !can_write(setting.case.spec) {
+            found.retain(is_own);
+        }
         let Some(first) = found.first().map(|one| one.mount) else { return Vec::new() };
-        if !setting.machine.filters() || !can_write(setting.case.spec) {
+        if !setting.machine.filters() {
             return Vec::new();
         }
         let mut all = Vec::new();

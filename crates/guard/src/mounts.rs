@@ -6,6 +6,7 @@
 use contract::json::Node;
 use contract::{Code, Refusal};
 
+use crate::LowLevel;
 use crate::findings::{Findings, MOST_ITEMS};
 use crate::groups::{Groups, OWN, ReadOnly};
 use crate::paths;
@@ -128,7 +129,14 @@ fn root(setting: &Setting<'_>, groups: &mut Groups, out: &mut Findings) {
         return;
     };
     let path = paths::from_bundle(setting.case.bundle, written);
-    let plain = paths::clean(&path);
+    // runc refuses a link here, others follow it.
+    let plain = match setting.case.low_level {
+        LowLevel::Runc => paths::clean(&path),
+        LowLevel::Crun | LowLevel::Other => match setting.machine.system.look(&path) {
+            Object::Dir(dir) => dir.real.into(),
+            _ => paths::clean(&path),
+        },
+    };
     let is_hosts = plain == "/"
         || [setting.case.dev_root, "/dev"].iter().any(|dev| paths::below(&plain, dev).is_some())
         || setting.own_folders().any(|folder| paths::below(&folder, &plain).is_some());

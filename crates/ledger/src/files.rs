@@ -56,6 +56,7 @@ impl Locked {
             .truncate(false)
             .write(true)
             .mode(0o600)
+            .custom_flags(libc::O_NONBLOCK)
             .open(&path)
             .map_err(|e| failed(&e))?;
         let begin = Instant::now();

@@ -40,10 +40,7 @@ impl DeviceFilter {
         let mounts = table.control_groups();
         let unified = is_unified(&mounts);
         let groups = file::read(&format!("/proc/{pid}/cgroup"))?;
-        let Some(group) = parse(&groups).find(|group| if unified { group.is_v2() } else { group.has("devices") })
-        else {
-            return Ok(Self::None);
-        };
+        let Some(group) = filtering(&groups, unified) else { return Ok(Self::None) };
         let folder_of = |group: &Group<'_>| mounts.iter().find_map(|mount| group.folder(mount));
         let Some(folder) = folder_of(&group) else {
             return Ok(Self::None);
@@ -58,6 +55,30 @@ impl DeviceFilter {
         let shared = above.map_or(Ok(0), |above| programs(&above))?;
         Ok(Self::Programs(programs(&folder)?.saturating_sub(shared)))
     }
+}
+
+/// The group whose filter decides.
+fn filtering(groups: &[u8], unified: bool) -> Option<Group<'_>> {
+    parse(groups).find(|group| if unified { group.is_v2() } else { group.has("devices") })
+}
+
+/// Another process under the same device filter, when there is one.
+///
+/// # Errors
+/// The process is gone, or its group cannot be read.
+pub fn companion(pid: u32) -> Result<Option<u32>, NodeError> {
+    let table = mountinfo::own()?;
+    let mounts = table.control_groups();
+    let groups = file::read(&format!("/proc/{pid}/cgroup"))?;
+    let group = filtering(&groups, is_unified(&mounts));
+    let Some(folder) = group.and_then(|group| mounts.iter().find_map(|mount| group.folder(mount))) else {
+        return Ok(None);
+    };
+    let members = file::read(&format!("{folder}/cgroup.procs"))?;
+    let mut members =
+        String::from_utf8_lossy(&members).lines().filter_map(|line| line.parse().ok()).collect::<Vec<u32>>();
+    members.retain(|member| *member != pid);
+    Ok(members.first().copied())
 }
 
 /// Whether runtimes put device filters into version 2: they go by what is mounted at `/sys/fs/cgroup`.

@@ -17,10 +17,10 @@ fn a_container_cannot_read_or_free_leases_through_a_mount() -> Result<()> {
     for (id, source, options) in [("rw", above, &[][..]), ("ro", above, &["ro"]), ("top", above.parent().unwrap(), &[])]
     {
         let below = state.strip_prefix(source).unwrap().display().to_string();
-        let script = format!("cd /x; rm -rf {below}/leases; mkdir -p {below}/mine; find {below} -mindepth 1");
+        let script = format!("cd /x; find {below} -mindepth 1; rm -rf {below}/leases; mkdir -p {below}/mine");
         let spec = Spec::new().bind(source, "/x", options).args(["sh", "-c", &script]);
         let output = bench.runc.whole_life(id, &bench.bundle(id, &spec)?)?;
-        assert!(!output.contains("leases") && !output.contains("mine"), "{id}: {output}");
+        assert!(!output.contains("leases"), "{id}: {output}");
         assert!(!state.join("mine").exists(), "{id}");
         assert_eq!(bench.site.leases_on_disk()?, leases, "{id}");
     }
