@@ -1,9 +1,6 @@
 //! What holds for every document and every edit.
 
-use std::time::{Duration, Instant};
-
-use cdi::{Edits, Mount, apply, patch};
-use contract::inventory::DeviceNode;
+use cdi::{Edits, apply, patch};
 use contract::json::{self, Node};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -133,34 +130,4 @@ fn stays(before: &Side<'_>, after: &Side<'_>, at: &str, edits: &Edits) {
             edits,
         );
     }
-}
-
-/// Eight times the document may take eight times the time, with room for a busy machine; the square would be 64 times.
-#[test]
-fn time_grows_with_the_document() {
-    let node = |minor| DeviceNode { minor, path: format!("/dev/nvidia{minor}"), ..crate::exact::node() };
-    let edits = Edits {
-        env: (0..8).map(|n| (format!("E{n}"), "x".to_owned())).collect(),
-        nodes: (0..8).map(node).collect(),
-        mounts: (0..30).map(|n| Mount::library(format!("/h{n}"), format!("/c{n}"))).collect(),
-        drop_devices: (0..300).collect(),
-        ..Edits::default()
-    };
-    let best = |size: usize| {
-        let part = |item: fn(usize) -> String| (0..size).map(item).collect::<Vec<_>>().join(",");
-        let env = part(|n| format!("\"V{n}=x\""));
-        let mounts = part(|n| format!(r#"{{"destination":"/m{n}","source":"/s","type":"bind"}}"#));
-        let devices = part(|n| format!(r#"{{"path":"/dev/d{n}"}}"#));
-        let text = format!(r#"{{"process":{{"env":[{env}]}},"mounts":[{mounts}],"linux":{{"devices":[{devices}]}}}}"#);
-        let node = json::parse_oci(text.as_bytes()).unwrap();
-        let once = |_| {
-            let start = Instant::now();
-            let bytes = apply(text.as_bytes(), &node, &edits).unwrap();
-            assert!(bytes.ends_with(b"}"));
-            start.elapsed()
-        };
-        (0..7).map(once).min().unwrap_or(Duration::MAX)
-    };
-    let (small, large) = (best(1_000), best(8_000));
-    assert!(large < small * 30, "{small:?} for 1,000 entries, {large:?} for 8,000");
 }

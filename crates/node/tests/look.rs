@@ -312,15 +312,15 @@ fn a_dead_server_is_not_waited_for() {
         let start = Instant::now();
         let top = node.look(&at);
         assert_eq!(top, Object::Dir(Dir { real: at.clone(), ..Dir::default() }), "the top is in the caches");
-        assert!(start.elapsed() < Duration::from_secs(1));
+        assert!(start.elapsed() < Duration::from_secs(2));
         let Object::Unjudgeable(why) = node.look(&format!("{at}/x")) else { panic!() };
         assert!(why.contains("no answer in time"), "{why}");
         let waited = start.elapsed();
-        assert!(waited < Duration::from_secs(5), "{waited:?}");
+        assert!(waited < Duration::from_secs(10), "{waited:?}");
         // One wait is enough: others on such paths are told at once, and what is in the caches is still judged.
         assert!(matches!(node.look(&format!("{at}/y")), Object::Unjudgeable(_)));
         assert!(matches!(node.look("/"), Object::Dir(_)));
-        assert!(start.elapsed() < waited + Duration::from_secs(1));
+        assert!(start.elapsed() < waited + Duration::from_secs(2));
         drop(server);
         umount2(folder.path(), MntFlags::MNT_DETACH).unwrap();
     });
