@@ -76,14 +76,8 @@ fn place(root: Option<&InRoot>, path: &str) -> Place {
     if let Some(id) = there(path) {
         return Place { there: Some(id), rest: Vec::new() };
     }
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
+    let path = guard::clean(path);
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     for depth in (0..=parts.len()).rev() {
         let (front, rest) = parts.split_at(depth);
         if let Some(id) = there(&format!("/{}", front.join("/"))) {

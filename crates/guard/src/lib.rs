@@ -26,6 +26,7 @@ use contract::{Note, Refusal};
 
 pub use groups::{HIDING, ReadOnly};
 pub use numbers::Numbers;
+pub use paths::clean;
 pub use readings::{open_gpus, openable};
 pub use rules::{granted_rules, parse_list_line};
 pub use system::{Dir, Majors, Object, System};

@@ -13,7 +13,7 @@ fn is_plain(path: &str) -> bool {
 }
 
 /// An absolute path without empty, `.` and `..` parts, by its text alone, as Go's `filepath.Clean` does it.
-pub(crate) fn clean(path: &str) -> Cow<'_, str> {
+pub fn clean(path: &str) -> Cow<'_, str> {
     if path == "/" || is_plain(path) {
         return Cow::Borrowed(path);
     }
