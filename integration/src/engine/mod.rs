@@ -3,6 +3,11 @@
 //!
 //! An engine knows nothing of GPUs or of quilt-gpu: it starts containers through a runtime that it was given.
 
+mod containerd;
+mod cri;
+mod ctr;
+mod image;
+mod janitor;
 mod kit;
 
 use std::path::PathBuf;
@@ -12,6 +17,8 @@ use crate::process::Ran;
 use crate::room::Groups;
 use crate::rootfs::Rootfs;
 
+pub use cri::{Container, Cri, Pod, PodAsk};
+pub use ctr::Ctr;
 pub use kit::Kit;
 
 /// What an engine is to live on.
