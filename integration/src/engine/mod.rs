@@ -6,6 +6,7 @@
 mod docker;
 mod janitor;
 mod kit;
+mod podman;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -18,6 +19,7 @@ use crate::rootfs::Rootfs;
 
 pub use docker::{Docker, DockerOptions};
 pub use kit::Kit;
+pub use podman::Podman;
 
 /// What an engine is to live on.
 #[derive(Clone, Debug)]
@@ -132,7 +134,8 @@ fn changes(env: &[(&str, &str)], labels: &[(&str, &str)]) -> Vec<String> {
 /// The name and version of a low-level runtime, `runc 1.1.5`, from its first line.
 fn low_level(mut program: Command) -> Result<String> {
     let said = run(program.arg("--version"), None, Duration::from_secs(10))?.checked()?.stdout;
-    let mut words = said.split_whitespace().filter(|word| *word != "version");
+    // `runc version 1.1.5+ds1`, `crun version 1.8.1`, `youki version: 0.7.0`.
+    let mut words = said.split_whitespace().filter(|word| word.trim_end_matches(':') != "version");
     let (name, version) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     Ok(format!("{name} {}", version.split(['~', '+']).next().unwrap_or_default()))
 }
