@@ -57,6 +57,11 @@ impl Kit {
         }
     }
 
+    /// What the low-level runtimes need to be seen where the root is another.
+    pub(crate) fn low_level_parts(&self) -> [PathBuf; 2] {
+        ["low-level", "lib"].map(|name| self.0.join(name))
+    }
+
     /// A root file system with Podman: `5.4` or `5.8`. Podman 4.3 is Debian 12's own, and needs none.
     ///
     /// # Errors
