@@ -76,6 +76,8 @@ pub struct Ask {
     pub env: Vec<(String, String)>,
     /// Annotations, of the pod where the engine has pods.
     pub annotations: Vec<(String, String)>,
+    /// Annotations that the node's own agent writes: of the container, also where the engine has pods.
+    pub node_annotations: Vec<(String, String)>,
     /// Bind mounts: source and destination.
     pub binds: Vec<(PathBuf, String)>,
     /// Devices of the host, at the same place inside.
