@@ -45,16 +45,13 @@ fn on_each_with(
     }
     let kit = Kit::default();
     for release in RELEASES {
-        let programs = match kit.containerd(release) {
-            Ok(programs) => programs,
-            Err(why) => {
-                say(format_args!("SKIPPED {test} on containerd {release}: {why}"));
-                continue;
-            }
-        };
+        if let Err(why) = kit.containerd(release) {
+            say(format_args!("SKIPPED {test} on containerd {release}: {why}"));
+            continue;
+        }
         let site = Site::new(gpus)?;
         let quilt = wrap(&site)?;
-        let mut yard = Yard::over(site, &quilt, &programs, release)?;
+        let mut yard = Yard::over(site, &quilt, release)?;
         say(format_args!("{test}: {}, quilt-gpu-runtime", yard.cri.versions()?));
         body(&mut yard).map_err(|e| Error::new(format!("containerd {release}: {e}")))?;
     }
@@ -67,7 +64,7 @@ fn on_each(test: &str, gpus: u64, body: impl Fn(&mut Yard) -> Result<()>) -> Res
 }
 
 impl Yard {
-    fn over(site: Site, quilt: &Path, programs: &Path, release: &'static str) -> Result<Self> {
+    fn over(site: Site, quilt: &Path, release: &'static str) -> Result<Self> {
         let ground = Ground {
             quilt: quilt.into(),
             plain: RUNC.into(),
@@ -75,7 +72,7 @@ impl Yard {
             shown: Vec::new(),
             remapped: false,
         };
-        let cri = Cri::up(programs, Kit::default().cni().ok().as_deref(), &ground)?;
+        let cri = Cri::on(release, &ground)?;
         let rootfs = Rootfs::debian_like(site.join("debian"), Path::new(PROBE))?;
         cri.import(IMAGE, &rootfs, &[("FROM_IMAGE", "yes")], &[])?;
         Ok(Self { cri, site, release })
@@ -126,8 +123,9 @@ fn sleeper(name: &str) -> Ask {
 }
 
 /// What the kernel lets a process's cgroup open, in its own words.
-fn device_filter(pid: i32) -> String {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
-    let group = groups.lines().find_map(|line| line.split_once(":devices:")).unwrap().1;
-    fs::read_to_string(format!("/sys/fs/cgroup/devices{group}/devices.list")).unwrap()
+fn device_filter(pid: i32) -> Result<String> {
+    let read = |path: String| fs::read_to_string(&path).map_err(|e| Error::new(format!("{path}: {e}")));
+    let groups = read(format!("/proc/{pid}/cgroup"))?;
+    let group = groups.lines().find_map(|line| line.split_once(":devices:")).map_or("", |(_, group)| group);
+    read(format!("/sys/fs/cgroup/devices{group}/devices.list"))
 }
