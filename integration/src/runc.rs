@@ -216,8 +216,8 @@ fn output_files(bundle: &Bundle) -> Result<(File, File)> {
     Ok((open("stdout")?, open("stderr")?))
 }
 
-/// Writes into `folder` a runc that gets along without CAP_SYS_RESOURCE, and gives its path: for
-/// privileged containers on machines that lack it. On others it is runc.
+/// Writes into `folder` a runc that gets along without CAP_SYS_RESOURCE, and with a cgroup2 without the cpu controller, and
+/// gives its path: for what engines ask for on machines that lack it. On others it is runc.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -10,9 +10,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use integration::engine::{Ask, Container, Cri, Engine, Ground, Kit, Pod, PodAsk};
-use integration::{Error, Groups, PROBE_ALL, Ran, Result, Rootfs, Seen, Site, root_for, say};
+use integration::{
+    Error, Groups, PROBE_ALL, QuiltOptions, Ran, Result, Rootfs, Scratch, Seen, Site, root_for,
+    runc_without_sys_resource, say,
+};
 
-const RUNC: &str = "/usr/sbin/runc";
 const PROBE: &str = env!("CARGO_BIN_EXE_quilt-probe");
 
 /// Releases of containerd, oldest first.
@@ -33,42 +35,50 @@ struct Yard {
     release: &'static str,
 }
 
-/// Runs a test on every release that is here. `wrap` may put a program before the runtime.
-fn on_each_with(
-    test: &str,
-    gpus: u64,
-    wrap: impl Fn(&Site) -> Result<PathBuf>,
-    body: impl Fn(&mut Yard) -> Result<()>,
-) -> Result<()> {
+/// What a yard can differ in.
+struct Like {
+    groups: Groups,
+    /// The runtime of the handler `quilt-gpu`.
+    wrap: fn(&Site) -> Result<PathBuf>,
+}
+
+impl Default for Like {
+    fn default() -> Self {
+        Self { groups: Groups::Hybrid, wrap: |site| Ok(site.quilt.runtime()) }
+    }
+}
+
+/// Runs a test on every release that is here.
+fn on_each(test: &str, gpus: u64, body: impl Fn(&mut Yard) -> Result<()>) -> Result<()> {
+    on_each_like(&Like::default(), test, gpus, body)
+}
+
+fn on_each_like(like: &Like, test: &str, gpus: u64, body: impl Fn(&mut Yard) -> Result<()>) -> Result<()> {
     if !root_for(test) {
         return Ok(());
     }
-    let kit = Kit::default();
     for release in RELEASES {
-        if let Err(why) = kit.containerd(release) {
+        if let Err(why) = Kit::default().containerd(release) {
             say(format_args!("SKIPPED {test} on containerd {release}: {why}"));
             continue;
         }
-        let site = Site::new(gpus)?;
-        let quilt = wrap(&site)?;
-        let mut yard = Yard::over(site, &quilt, release)?;
-        say(format_args!("{test}: {}, quilt-gpu-runtime", yard.cri.versions()?));
+        let tools = Scratch::new()?;
+        let low_level = runc_without_sys_resource(tools.path())?;
+        let mut yard = Yard::new(like, release, gpus, low_level)?;
+        say(format_args!("{test}: {}, cgroups {}", yard.cri.versions()?, like.groups.name()));
         body(&mut yard).map_err(|e| Error::new(format!("containerd {release}: {e}")))?;
     }
     Ok(())
 }
 
-/// The same with the runtime itself.
-fn on_each(test: &str, gpus: u64, body: impl Fn(&mut Yard) -> Result<()>) -> Result<()> {
-    on_each_with(test, gpus, |site| Ok(site.quilt.runtime()), body)
-}
-
 impl Yard {
-    fn over(site: Site, quilt: &Path, release: &'static str) -> Result<Self> {
+    fn new(like: &Like, release: &'static str, gpus: u64, low_level: PathBuf) -> Result<Self> {
+        let options = QuiltOptions { low_level: vec![low_level.clone()], ..QuiltOptions::default() };
+        let site = Site::with(|host| host.gpus(gpus), &options)?;
         let ground = Ground {
-            quilt: quilt.into(),
-            plain: RUNC.into(),
-            groups: Groups::Hybrid,
+            quilt: (like.wrap)(&site)?,
+            plain: low_level,
+            groups: like.groups,
             shown: Vec::new(),
             remapped: false,
         };

@@ -10,7 +10,7 @@ use integration::{Error, PROBE_ALL, Result, Seen, Site};
 use k8s_cri::v1::CdiDevice;
 use serde_json::{Value, json};
 
-use crate::{Yard, on_each, on_each_with, sleeper};
+use crate::{Like, Yard, on_each, on_each_like, sleeper};
 
 #[test]
 fn a_node_of_the_host_is_refused() -> Result<()> {
@@ -63,13 +63,13 @@ fn keeping_logs(site: &Site) -> Result<PathBuf> {
 
 #[test]
 fn code_and_way_out_reach_the_status_and_the_log() -> Result<()> {
-    on_each_with("code_and_way_out_reach_the_status_and_the_log", 1, keeping_logs, |yard| {
+    let like = Like { wrap: keeping_logs, ..Like::default() };
+    on_each_like(&like, "code_and_way_out_reach_the_status_and_the_log", 1, |yard| {
         for (key, value, code, way) in [
             ("quilt.gpu/count", "1", "INVALID_GPU_REQUEST", "quilt.gpu/count.main"),
             ("quilt.gpu/count.main", "0", "INVALID_GPU_REQUEST", "give 1 or more"),
             ("quilt.gpu/count.main", "2", "UNKNOWN_GPU", "1"),
             ("quilt.gpu/cuont.main", "1", "INVALID_GPU_REQUEST", "known keys are count"),
-            ("quilt.gpu/contract.main", "token", "INVALID_GPU_REQUEST", "known keys are"),
         ] {
             let pod = yard.pod("wrong", &[(key, value)])?;
             let (container, ran) = yard.refused(&pod, &sleeper("main"))?;
@@ -88,21 +88,22 @@ fn code_and_way_out_reach_the_status_and_the_log() -> Result<()> {
 }
 
 /// Puts a CDI file there, in a version that every engine reads.
-fn describe(yard: &Yard, device: &str, edits: Value) {
+fn describe(yard: &Yard, device: &str, edits: Value) -> Result<()> {
     let spec = json!({
         "cdiVersion": "0.5.0",
         "kind": format!("vendor.example/{device}"),
         "devices": [{"name": "one", "containerEdits": edits}],
     });
-    fs::write(yard.cri.cdi_folder().join(format!("{device}.json")), spec.to_string()).unwrap();
+    let path = yard.cri.cdi_folder().join(format!("{device}.json"));
+    fs::write(&path, spec.to_string()).map_err(|e| Error::new(format!("{}: {e}", path.display())))
 }
 
 #[test]
 fn foreign_device_descriptions_bring_no_gpu() -> Result<()> {
     on_each("foreign_device_descriptions_bring_no_gpu", 2, |yard| {
         let node = yard.site.host.node("nvidia0");
-        describe(yard, "gpu", json!({"deviceNodes": [{"path": "/dev/nvidia0", "hostPath": node}]}));
-        describe(yard, "word", json!({"env": ["FROM_CDI=yes"]}));
+        describe(yard, "gpu", json!({"deviceNodes": [{"path": "/dev/nvidia0", "hostPath": node}]}))?;
+        describe(yard, "word", json!({"env": ["FROM_CDI=yes"]}))?;
         let pod = yard.pod("cdi", &[("quilt.gpu/ids.asking", "nvidia1")])?;
         let with = |name: &str, device: &str| {
             let args = PROBE_ALL.map(str::to_owned).into();

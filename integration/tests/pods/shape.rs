@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use integration::engine::{Kit, PodAsk};
-use integration::{Result, say};
+use integration::{Error, Groups, Result, say};
 use serde_json::Value;
 
-use crate::{device_filter, on_each, sleeper};
+use crate::{Like, device_filter, on_each, on_each_like, sleeper};
 
 #[test]
 fn the_sandbox_never_gets_a_gpu() -> Result<()> {
@@ -36,7 +36,21 @@ fn the_sandbox_never_gets_a_gpu() -> Result<()> {
 
 #[test]
 fn a_key_reaches_the_container_that_it_names() -> Result<()> {
-    on_each("a_key_reaches_the_container_that_it_names", 3, |yard| {
+    named("a_key_reaches_the_container_that_it_names", Groups::Hybrid)
+}
+
+#[test]
+fn with_version_2_alone_too() -> Result<()> {
+    named("with_version_2_alone_too", Groups::V2)
+}
+
+#[test]
+fn with_version_1_alone_too() -> Result<()> {
+    named("with_version_1_alone_too", Groups::V1)
+}
+
+fn named(test: &str, groups: Groups) -> Result<()> {
+    on_each_like(&Like { groups, ..Like::default() }, test, 3, |yard| {
         let pod = yard.pod("one", &[("quilt.gpu/count.main", "1")])?;
         let (main, side) = (yard.started(&pod, &sleeper("main"))?, yard.started(&pod, &sleeper("side"))?);
         let gpus = yard.look(&main)?.gpus()?;
@@ -51,7 +65,7 @@ fn a_key_reaches_the_container_that_it_names() -> Result<()> {
 
         // What the environment says beside it.
         let seen = yard.look(&a)?;
-        let gpu = yard.site.host.by_minor(all[1]).unwrap();
+        let gpu = yard.site.host.by_minor(all[1]).ok_or_else(|| Error::new("a GPU that is not there"))?;
         assert_eq!(seen.env("NVIDIA_VISIBLE_DEVICES"), Some(&*gpu.uuid));
         assert_eq!(seen.env("FROM_IMAGE"), Some("yes"));
         assert!(seen.library("libcuda.so.1").is_ok());
