@@ -38,13 +38,15 @@ struct Yard {
 /// What a yard can differ in.
 struct Like {
     groups: Groups,
+    /// Another low-level runtime than Debian's runc.
+    low_level: Option<&'static str>,
     /// The runtime of the handler `quilt-gpu`.
     wrap: fn(&Site) -> Result<PathBuf>,
 }
 
 impl Default for Like {
     fn default() -> Self {
-        Self { groups: Groups::Hybrid, wrap: |site| Ok(site.quilt.runtime()) }
+        Self { groups: Groups::Hybrid, low_level: None, wrap: |site| Ok(site.quilt.runtime()) }
     }
 }
 
@@ -58,12 +60,17 @@ fn on_each_like(like: &Like, test: &str, gpus: u64, body: impl Fn(&mut Yard) -> 
         return Ok(());
     }
     for release in RELEASES {
-        if let Err(why) = Kit::default().containerd(release) {
-            say(format_args!("SKIPPED {test} on containerd {release}: {why}"));
-            continue;
-        }
+        let kit = Kit::default();
+        let low_level = like.low_level.map(|name| kit.low_level(name)).transpose();
+        let low_level = match kit.containerd(release).and(low_level) {
+            Ok(low_level) => low_level,
+            Err(why) => {
+                say(format_args!("SKIPPED {test} on containerd {release}: {why}"));
+                continue;
+            }
+        };
         let tools = Scratch::new()?;
-        let low_level = runc_without_sys_resource(tools.path())?;
+        let low_level = low_level.map_or_else(|| runc_without_sys_resource(tools.path()), Ok)?;
         let mut yard = Yard::new(like, release, gpus, low_level)?;
         say(format_args!("{test}: {}, cgroups {}", yard.cri.versions()?, like.groups.name()));
         body(&mut yard).map_err(|e| Error::new(format!("containerd {release}: {e}")))?;

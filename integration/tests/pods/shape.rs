@@ -129,3 +129,24 @@ fn pods_with_a_network_of_their_own_are_no_different() -> Result<()> {
         yard.site.wait_no_leases()
     })
 }
+
+#[test]
+fn pods_with_other_ids_get_their_gpu_too() -> Result<()> {
+    let test = "pods_with_other_ids_get_their_gpu_too";
+    // 2.1 takes what earlier releases do by changing owners from the kernel, which needs a newer runc.
+    on_each_like(&Like { low_level: Some("runc-1.3"), ..Like::default() }, test, 2, |yard| {
+        if yard.release == "1.6" {
+            return Ok(());
+        }
+        let asks = PodAsk { cni: true, user_namespace: true, ..PodAsk::new("mapped") };
+        let pod = yard.cri.pod(&asks.annotated("quilt.gpu/count.main", "1"))?;
+        let (main, side) = (yard.started(&pod, &sleeper("main"))?, yard.started(&pod, &sleeper("side"))?);
+        let map = yard.cri.exec_in(&main, &["cat", "/proc/self/uid_map"])?.checked()?.stdout;
+        assert_eq!(map.split_whitespace().collect::<Vec<_>>(), ["0", "100000", "65536"]);
+        assert_eq!(yard.look(&main)?.gpus_by_node()?.len(), 1);
+        assert!(yard.look(&main)?.library("libcuda.so.1").is_ok());
+        assert_eq!(yard.look(&side)?.gpus_by_node()?, BTreeSet::new());
+        yard.cri.drop_pod(&pod)?;
+        yard.site.wait_no_leases()
+    })
+}
