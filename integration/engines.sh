@@ -12,8 +12,7 @@ engines() {
     /usr/bin/containerd=containerd /usr/sbin/dockerd=docker.io /usr/lib/cni/bridge=containernetworking-plugins \
     /usr/bin/newuidmap=uidmap /usr/sbin/iptables=iptables /sbin/ip=iproute2 /usr/bin/protoc=protobuf-compiler \
     /usr/bin/patchelf=patchelf /usr/bin/mmdebstrap=mmdebstrap /usr/bin/bats=bats /usr/bin/gawk=gawk /usr/bin/jq=jq \
-    /usr/bin/xz=xz-utils /usr/bin/script=bsdutils \
-    /usr/bin/tini-static=tini
+    /usr/bin/xz=xz-utils /usr/bin/script=bsdutils /usr/bin/tini-static=tini
   mkdir -p "$engines"/{low-level,stamps,lib}
   # Compiling takes longer than all the fetching: both at once.
   alone compile part low-level/youki compile_youki &
@@ -70,13 +69,18 @@ part() {
   rm -rf --one-file-system "$work"
 }
 
+# The lists of a suite, fetched once for all parts.
+apt_state_of() {
+  [ ! -e "$engines/work-apt/$1/ready" ] || return 0
+  apt_state "$engines/work-apt/$1" "$1" main
+  touch "$engines/work-apt/$1/ready"
+}
+
 # unpack SUITE FOLDER PACKAGE...
 unpack() {
   local suite=$1 folder=$2 package
   shift 2
-  # The lists serve all parts of a suite.
-  [ -e "$engines/work-apt/$suite/ready" ] || apt_state "$engines/work-apt/$suite" "$suite" main
-  touch "$engines/work-apt/$suite/ready"
+  apt_state_of "$suite"
   mkdir -p debs "$folder"
   (cd debs; APT_CONFIG=$engines/work-apt/$suite/apt.conf apt-get -qq download "$@")
   for package in debs/*.deb; do dpkg-deb --extract "$package" "$folder"; done

@@ -4,6 +4,7 @@
 #   setup.sh docker    Docker's daemon and client      (tests; no daemon is started)
 #   setup.sh driver    NVIDIA's libraries into .cache  (tests; stand-ins serve where they are missing)
 #   setup.sh engines   every other engine and runtime into .cache, and what drives them  (tests)
+#   setup.sh suites    other projects' tests for such runtimes into .cache  (make conformance)
 # Several words do several things. Quick when all is there; says what it installs.
 set -euo pipefail
 workspace=$(cd "$(dirname "$0")/.." && pwd)
@@ -132,11 +133,13 @@ fetch_driver() {
 
 # shellcheck source=integration/engines.sh
 . "$workspace/integration/engines.sh"
+# shellcheck source=integration/suites.sh
+. "$workspace/integration/suites.sh"
 
 [ $# -gt 0 ] || set -- help
 for task in "$@"; do
   case $task in
-    runtime|docker|driver|engines) $task ;;
-    *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    runtime|docker|driver|engines|suites) $task ;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done
