@@ -6,7 +6,6 @@
 
 mod binaries;
 mod bundle;
-mod docker;
 mod driver_files;
 pub mod engine;
 mod error;
@@ -27,8 +26,8 @@ mod sys;
 
 pub use binaries::Binaries;
 pub use bundle::{Bundle, Spec};
-pub use docker::{Docker, DockerOptions};
 pub use driver_files::{DriverFiles, Kind};
+pub use engine::{Docker, DockerOptions};
 pub use error::{Error, Result};
 pub use fleet::Fleet;
 pub use host::{Builder, FakeGpu, FakeHost, Layout};

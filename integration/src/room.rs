@@ -39,9 +39,9 @@ impl Groups {
 /// Another root file system for a room.
 #[derive(Clone, Debug)]
 pub struct Root {
-    /// Becomes `/`.
+    /// Becomes `/`; what is written there goes with the room.
     pub path: PathBuf,
-    /// Folders of the machine that are seen there at the same path, beside `/proc`, `/sys` and `/dev`.
+    /// Folders and files of the machine that are seen there at the same path, beside `/proc`, `/sys` and `/dev`.
     pub shown: Vec<PathBuf>,
 }
 
@@ -63,13 +63,21 @@ case $groups in
   v2) umount -l /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup ;;
 esac
 if [ -n "$root" ]; then
-  mount --bind "$root" "$root"
-  for folder in /proc /sys /dev "$@"; do
-    mkdir -p "$root$folder"
-    mount --rbind "$folder" "$root$folder"
-  done
+  # Written to in memory: the next room begins as this one did.
+  mount -t tmpfs -o mode=755 tmpfs "$root/mnt"
+  mkdir "$root/mnt/upper" "$root/mnt/work"
+  mount -t overlay -o "lowerdir=$root,upperdir=$root/mnt/upper,workdir=$root/mnt/work" overlay "$root"
   mount -t tmpfs -o mode=755 tmpfs "$root/run"
   mkdir -p "$root/.old" "$root/run/lock" "$root/run/netns"
+  for path in /proc /sys /dev "$@"; do
+    if [ -d "$path" ]; then
+      mkdir -p "$root$path"
+    else
+      mkdir -p "$root${path%/*}"
+      touch "$root$path"
+    fi
+    mount --rbind "$path" "$root$path"
+  done
   cd "$root"
   pivot_root . .old
   umount -l /.old
@@ -109,7 +117,7 @@ impl Room {
     pub fn command(&self, program: impl AsRef<Path>, first: Option<&Path>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg("--target").arg(self.keeper.id().to_string());
-        command.args(["--mount", "--net", "--wd=/", "env", "-i", "HOME=/root", "LC_ALL=C.UTF-8"]);
+        command.args(["--mount", "--net", "env", "-i", "HOME=/root", "LC_ALL=C.UTF-8"]);
         let first = first.map(|folder| format!("{}:", folder.display())).unwrap_or_default();
         command.arg(format!("PATH={first}{PATH}")).arg(program.as_ref());
         command.current_dir("/");

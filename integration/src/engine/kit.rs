@@ -32,6 +32,19 @@ impl Kit {
         found(&folder.join("dockerd"), "engines").map(|_| folder)
     }
 
+    /// The folder with `containerd`, its shim and `ctr`: `1.6`, `1.7` or `2.1`.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn containerd(&self, release: &str) -> Result<PathBuf, String> {
+        let folder = match release {
+            "1.6" => PathBuf::from("/usr/bin"),
+            "1.7" => self.0.join("docker-26"),
+            _ => self.0.join("docker-28"),
+        };
+        found(&folder.join("containerd"), if release == "1.6" { "docker" } else { "engines" }).map(|_| folder)
+    }
+
     /// A low-level runtime: `runc-1.1`, `runc-1.3`, `crun-1.8`, `crun-1.21`, `crun-1.28`, `youki`.
     ///
     /// # Errors
@@ -42,6 +55,11 @@ impl Kit {
             "crun-1.8" => found(Path::new("/usr/bin/crun"), "runtime"),
             _ => found(&self.0.join("low-level").join(name), "engines"),
         }
+    }
+
+    /// What the low-level runtimes need to be seen where the root is another.
+    pub(crate) fn low_level_parts(&self) -> [PathBuf; 2] {
+        ["low-level", "lib"].map(|name| self.0.join(name))
     }
 
     /// A root file system with Podman: `5.4` or `5.8`. Podman 4.3 is Debian 12's own, and needs none.

@@ -3,16 +3,29 @@
 //!
 //! An engine knows nothing of GPUs or of quilt-gpu: it starts containers through a runtime that it was given.
 
+mod containerd;
+mod cri;
+mod ctr;
+mod image;
+mod docker;
+mod janitor;
 mod kit;
+mod podman;
 
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
 use crate::error::Result;
-use crate::process::Ran;
+use crate::process::{Ran, run};
 use crate::room::Groups;
 use crate::rootfs::Rootfs;
 
+pub use cri::{Container, Cri, Pod, PodAsk};
+pub use ctr::Ctr;
+pub use docker::{Docker, DockerOptions};
 pub use kit::Kit;
+pub use podman::Podman;
 
 /// What an engine is to live on.
 #[derive(Clone, Debug)]
@@ -99,6 +112,40 @@ impl Ask {
         }
         self
     }
+
+    /// What Docker and Podman have the same words for.
+    fn flags(&self, command: &mut Command) {
+        for (key, value) in &self.env {
+            command.arg(format!("--env={key}={value}"));
+        }
+        for (key, value) in &self.annotations {
+            command.arg(format!("--annotation={key}={value}"));
+        }
+        for (source, destination) in &self.binds {
+            command.arg(format!("--volume={}:{destination}", source.display()));
+        }
+        for device in &self.devices {
+            command.arg(format!("--device={}", device.display()));
+        }
+        if self.privileged {
+            command.arg("--privileged");
+        }
+    }
+}
+
+/// `import --change` of Docker and Podman.
+fn changes(env: &[(&str, &str)], labels: &[(&str, &str)]) -> Vec<String> {
+    let line = |word: &'static str| move |(key, value): &(&str, &str)| format!("{word} {key}={value}");
+    env.iter().map(line("ENV")).chain(labels.iter().map(line("LABEL"))).collect()
+}
+
+/// The name and version of a low-level runtime, `runc 1.1.5`, from its first line.
+fn low_level(mut program: Command) -> Result<String> {
+    let said = run(program.arg("--version"), None, Duration::from_secs(10))?.checked()?.stdout;
+    // `runc version 1.1.5+ds1`, `crun version 1.8.1`, `youki version: 0.7.0`.
+    let mut words = said.split_whitespace().filter(|word| word.trim_end_matches(':') != "version");
+    let (name, version) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    Ok(format!("{name} {}", version.split(['~', '+']).next().unwrap_or_default()))
 }
 
 /// An engine that is up. It stops, with everything in it, when it is dropped.

@@ -1,0 +1,172 @@
+//! Podman of any release, with storage of the test's own. There is no daemon: a room holds the namespaces, so that each
+//! call finds the mounts of the calls before it.
+//!
+//! Debian 12's own runs in the machine's root file system; newer ones in theirs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::janitor::Janitor;
+use super::{Ask, Engine, Ground, Kit, Source, Through, low_level};
+use crate::error::{Context, Error, Result};
+use crate::process::{Ran, run, text};
+use crate::room::{Groups, Room, Root};
+use crate::rootfs::Rootfs;
+use crate::scratch::Scratch;
+
+/// How long one call may take.
+const CALL: Duration = Duration::from_secs(90);
+
+/// Where low-level runtimes keep their state when nobody says otherwise, as Podman does not. The command line of
+/// quilt-gpu looks there from outside the room.
+const STATES: [&str; 3] = ["/run/runc", "/run/crun", "/run/youki"];
+
+/// Podman with storage of its own; it goes, with everything in it, when this is dropped or the process ends.
+#[derive(Debug)]
+pub struct Podman {
+    // First: its containers may hold the folder that the janitor removes.
+    room: Room,
+    janitor: Janitor,
+    plain: PathBuf,
+    remapped: bool,
+}
+
+impl Podman {
+    /// Podman of this release on that ground: `4.3`, `5.4` or `5.8`.
+    ///
+    /// # Errors
+    /// It is missing, or no room can be made for it.
+    pub fn on(release: &str, ground: &Ground) -> Result<Self> {
+        let kit = Kit::default();
+        let root = kit.podman(release).map_err(Error::new)?;
+        let janitor = Janitor::start(Scratch::new()?)?;
+        configure(janitor.folder(), ground)?;
+        for state in STATES {
+            fs::create_dir_all(state).cannot(|| format!("create {state}"))?;
+        }
+        let root = root.map(|path| {
+            let mut shown = ground.shown.clone();
+            shown.push(janitor.folder().to_owned());
+            shown.push(ground.plain.clone());
+            shown.extend(STATES.map(PathBuf::from));
+            shown.extend(kit.low_level_parts().into_iter().filter(|part| part.is_dir()));
+            Root { path, shown }
+        });
+        let room = Room::new(ground.groups, root.as_ref())?;
+        // Its locks are one file for all that live on one machine.
+        let mut locks = room.command("mount", None);
+        run(locks.args(["-t", "tmpfs", "tmpfs", "/dev/shm"]), None, CALL)?.checked()?;
+        Ok(Self { room, janitor, plain: ground.plain.clone(), remapped: ground.remapped })
+    }
+
+    /// Any call.
+    ///
+    /// # Errors
+    /// It cannot be started or does not end in time. That it failed is in the result.
+    pub fn call(&self, args: &[&str]) -> Result<Ran> {
+        run(self.command().args(args), None, CALL)
+    }
+
+    /// Podman with its folders, for calls that a test makes by itself.
+    pub fn command(&self) -> Command {
+        let folder = self.janitor.folder();
+        let mut command = self.room.command("env", None);
+        command.arg(format!("CONTAINERS_CONF={}", folder.join("containers.conf").display()));
+        // Newer ones warn of version 1 in every call.
+        command.args(["PODMAN_IGNORE_CGROUPSV1_WARNING=1", "podman", "--cgroup-manager=cgroupfs"]);
+        for (flag, leaf) in [("--root", "root"), ("--runroot", "run"), ("--tmpdir", "tmp")] {
+            command.arg(flag).arg(folder.join(leaf));
+        }
+        command
+    }
+
+    /// Everything it has on disk.
+    pub fn folder(&self) -> &Path {
+        self.janitor.folder()
+    }
+
+    fn create(&self, ask: &Ask, more: &str) -> Result<Ran> {
+        let runtime = match ask.through {
+            Through::Quilt => "quilt-gpu",
+            Through::Plain => "plain",
+        };
+        let mut command = self.command();
+        command.args(["--runtime", runtime, "run", more, "--pull=never", "--network=none", "--name", &ask.name]);
+        // Its own, so that what it leaves there can be told from another's.
+        command.arg(format!("--cgroup-parent=/{}", self.janitor.name()));
+        if ask.user_namespace || self.remapped {
+            command.arg("--uidmap=0:100000:65536");
+        }
+        ask.flags(&mut command);
+        run(command.arg(&ask.image).args(&ask.args), None, CALL)
+    }
+}
+
+impl Engine for Podman {
+    fn versions(&self) -> Result<String> {
+        let own = self.call(&["version", "--format", "{{.Client.Version}}"])?.checked()?.stdout;
+        Ok(format!("podman {}, {}", own.trim(), low_level(self.room.command(&self.plain, None))?))
+    }
+
+    fn sources(&self) -> &'static [Source] {
+        &[Source::Environment, Source::Annotation]
+    }
+
+    fn import(&self, name: &str, rootfs: &Rootfs, env: &[(&str, &str)], labels: &[(&str, &str)]) -> Result<()> {
+        let archive = self.folder().join("import.tar");
+        rootfs.tar(&archive)?;
+        let changes = super::changes(env, labels);
+        let mut call = vec!["import", "--quiet"];
+        call.extend(changes.iter().flat_map(|change| ["--change", change]));
+        call.extend([text(&archive)?, name]);
+        self.call(&call)?.checked()?;
+        fs::remove_file(&archive).cannot(|| format!("remove {}", archive.display()))
+    }
+
+    fn run(&self, ask: &Ask) -> Result<Ran> {
+        self.create(ask, "--rm")
+    }
+
+    fn start(&self, ask: &Ask) -> Result<Ran> {
+        self.create(ask, "--detach")
+    }
+
+    fn exec(&self, name: &str, args: &[&str]) -> Result<Ran> {
+        self.call(&[&["exec", name], args].concat())
+    }
+
+    fn stop(&self, name: &str) -> Result<Ran> {
+        self.call(&["stop", "-t", "0", name])
+    }
+
+    fn restart(&self, name: &str) -> Result<Ran> {
+        self.call(&["restart", "-t", "0", name])
+    }
+
+    fn remove(&self, name: &str) -> Result<Ran> {
+        self.call(&["rm", "-f", "-t", "0", name])
+    }
+
+    fn update(&self, name: &str) -> Option<Result<Ran>> {
+        Some(self.call(&["update", "--pids-limit", "0", name]))
+    }
+
+    fn crash(&mut self) -> Option<Result<()>> {
+        None
+    }
+}
+
+fn configure(folder: &Path, ground: &Ground) -> Result<()> {
+    // What it would give by itself is above the hard limits of a machine without CAP_SYS_RESOURCE.
+    let mut lines = vec!["[containers]", r#"default_ulimits = ["nofile=1024:4096", "nproc=1024:4096"]"#];
+    if ground.groups == Groups::V2 {
+        // The controller may be bound to version 1.
+        lines.push("pids_limit = 0");
+    }
+    let runtimes = format!("quilt-gpu = [\"{}\"]\nplain = [\"{}\"]", text(&ground.quilt)?, text(&ground.plain)?);
+    lines.extend(["[engine]", r#"events_logger = "file""#, "[engine.runtimes]", &runtimes, ""]);
+    let path = folder.join("containers.conf");
+    fs::write(&path, lines.join("\n")).cannot(|| format!("write {}", path.display()))
+}
