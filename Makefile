@@ -38,6 +38,7 @@ lint:
 test: prepare build lint
 	integration/setup.sh docker
 	integration/setup.sh driver
+	integration/setup.sh engines
 	integration/test.sh
 
 # Installs what `make build` built.

@@ -3,10 +3,13 @@
 #   setup.sh runtime   runc and small tools            (demo, tests)
 #   setup.sh docker    Docker's daemon and client      (tests; no daemon is started)
 #   setup.sh driver    NVIDIA's libraries into .cache  (tests; stand-ins serve where they are missing)
+#   setup.sh engines   every other engine and runtime into .cache, and what drives them  (tests)
+#   setup.sh suites    other projects' tests for such runtimes into .cache  (make conformance)
 # Several words do several things. Quick when all is there; says what it installs.
 set -euo pipefail
 workspace=$(cd "$(dirname "$0")/.." && pwd)
-cache=${QUILT_TEST_CACHE:-$workspace/.cache}/driver
+caches=${QUILT_TEST_CACHE:-$workspace/.cache}
+cache=$caches/driver
 
 say() { printf 'setup: %s\n' "$*"; }
 
@@ -26,8 +29,8 @@ need() {
     chmod 755 $policy
     ours=1
   fi
-  DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-remove --no-install-recommends \
-    "${missing[@]}" >/dev/null || failed=1
+  DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 install --yes --no-remove \
+    --no-install-recommends "${missing[@]}" >/dev/null || failed=1
   [ -z "$ours" ] || rm $policy
   [ -z "$failed" ]
 }
@@ -77,29 +80,44 @@ driver() {
 packages="libcuda1 libcudadebugger1 libnvidia-ml1 libnvidia-cfg1 libnvidia-ptxjitcompiler1
   libnvidia-encode1 libnvcuvid1 nvidia-smi nvidia-driver-bin nvidia-cuda-mps"
 
-fetch_driver() {
-  local work=$1 site release
-  release=$(. /etc/os-release && echo "$VERSION_CODENAME")
-  # An apt state of its own, at the archive that the machine already uses.
+release() { (. /etc/os-release && echo "$VERSION_CODENAME"); }
+
+# Where the machine's own apt fetches Debian from.
+archive() {
   [ -n "$(find /var/lib/apt/lists -name '*Packages*' -print -quit)" ] || refresh_lists
-  site=$(apt-get indextargets --format '$(ORIGIN) $(CODENAME) $(COMPONENT) $(REPO_URI)' |
-    awk -v release="$release" '$1 == "Debian" && $2 == release && $3 == "main" { print $4; exit }')
+  apt-get indextargets --format '$(ORIGIN) $(CODENAME) $(COMPONENT) $(REPO_URI)' |
+    awk -v release="$(release)" '$1 == "Debian" && $2 == release && $3 == "main" { print $4; exit }'
+}
+
+# apt_state FOLDER SUITE COMPONENT...: an apt of its own with up-to-date lists; used by APT_CONFIG=FOLDER/apt.conf.
+apt_state() {
+  local folder=$1 suite=$2 site
+  shift 2
+  site=$(archive)
   [ -n "$site" ]
-  mkdir -p "$work"/{state/lists/partial,cache/archives/partial,debs,tree,real/lib,real/bin}
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $site $release non-free non-free-firmware" \
-    >"$work/sources.list"
-  cat >"$work/apt.conf" <<EOF
-Dir::State "$work/state";
+  mkdir -p "$folder"/{state/lists/partial,cache/archives/partial}
+  printf "%s [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $site $suite $*\\n" deb deb-src \
+    >"$folder/sources.list"
+  # A suite that moves may be past its date on a machine whose clock runs ahead.
+  cat >"$folder/apt.conf" <<EOF
+Dir::State "$folder/state";
 Dir::State::status "/dev/null";
-Dir::Cache "$work/cache";
-Dir::Etc::sourcelist "$work/sources.list";
+Dir::Cache "$folder/cache";
+Dir::Etc::sourcelist "$folder/sources.list";
 Dir::Etc::sourceparts "/dev/null";
 Acquire::Languages "none";
+Acquire::Check-Valid-Until "false";
 APT::Architecture "amd64";
 APT::Sandbox::User "root";
 EOF
-  export APT_CONFIG=$work/apt.conf
-  apt-get -qq update
+  APT_CONFIG=$folder/apt.conf apt-get -qq update
+}
+
+fetch_driver() {
+  local work=$1
+  mkdir -p "$work"/{debs,tree,real/lib,real/bin}
+  apt_state "$work/apt" "$(release)" non-free non-free-firmware
+  export APT_CONFIG=$work/apt/apt.conf
   say "apt-get download, to unpack and not to install:" $packages
   # shellcheck disable=SC2086 # a list of words
   (cd "$work/debs" && apt-get -qq download $packages)
@@ -113,10 +131,15 @@ EOF
   mv -T "$work/real" "$cache/real"
 }
 
+# shellcheck source=integration/engines.sh
+. "$workspace/integration/engines.sh"
+# shellcheck source=integration/suites.sh
+. "$workspace/integration/suites.sh"
+
 [ $# -gt 0 ] || set -- help
 for task in "$@"; do
   case $task in
-    runtime|docker|driver) $task ;;
-    *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    runtime|docker|driver|engines|suites) $task ;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done

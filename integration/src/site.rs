@@ -48,6 +48,11 @@ impl Site {
         Ok(Self { host, quilt, files, scratch })
     }
 
+    /// The fixture's folder.
+    pub fn folder(&self) -> &Path {
+        self.scratch.path()
+    }
+
     /// A path in the fixture's folder.
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.scratch.join(name)

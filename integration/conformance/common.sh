@@ -1,0 +1,88 @@
+# Part of the conformance runs: where things lie, and nodes on which quilt-gpu stands in front of a low-level runtime.
+# Expects `set -u` and makes `scratch`, which is removed at the end.
+workspace=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+engines=${QUILT_TEST_CACHE:-$workspace/.cache}/engines
+suites=$engines/suites
+
+say() { printf 'conformance: %s\n' "$*"; }
+
+die() {
+  say "$*" >&2
+  exit 2
+}
+
+# What was built: by rustc's name for this host, which is not known to every root.
+built_runtime() {
+  find "$workspace/target" -path '*-*/release/quilt-gpu-runtime' -type f -print -quit
+}
+quilt=${QUILT_GPU_RUNTIME:-$(built_runtime)}
+[ -x "$quilt" ] || die "quilt-gpu-runtime is not built: run make build first"
+
+# Two runs would take each other's containers away: names and cgroups are the suites' own.
+[ "$(id -u)" = 0 ] || die "needs root, to make containers"
+exec 8>/run/lock/quilt-gpu-conformance
+flock --nonblock 8 || { say "waiting for another run"; flock 8; }
+
+# A folder that only root can write, on a file system that takes device nodes: /tmp is neither.
+# Programs of other users inside containers have to come through.
+scratch=$(mktemp -d /var/lib/quilt-gpu-conformance.XXXXXX)
+chmod 755 "$scratch"
+mkdir "$scratch/tmp"
+export TMPDIR=$scratch/tmp
+
+clean() {
+  # Suites leave mounts of containers that failed.
+  awk -v below="$scratch/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | sort -r |
+    while read -r mount; do umount -l "$mount"; done
+  rm -rf --one-file-system "$scratch"
+}
+trap clean EXIT
+trap 'exit 130' INT TERM
+
+# install_node NAME LOW_LEVEL: quilt-gpu on a node of its own. `empty` has no GPU; on `gpus` there are two to be guarded.
+install_node() {
+  local folder=$scratch/node-$1
+  local host=$folder/host
+  mkdir -p "$folder"/{state,log} "$host"/{dev,sys/bus/pci/devices,proc/sys/kernel/random}
+  cp /proc/sys/kernel/random/boot_id "$host/proc/sys/kernel/random/boot_id"
+  printf 'Character devices:\n  1 mem\n  5 /dev/tty\n 10 misc\n136 pts\n' >"$host/proc/devices"
+  if [ "$1" = gpus ]; then
+    printf '195 nvidia-frontend\n236 nvidia-caps\n511 nvidia-uvm\n' >>"$host/proc/devices"
+    mknod "$host/dev/nvidia0" c 195 0
+    mknod "$host/dev/nvidia1" c 195 1
+    mknod "$host/dev/nvidiactl" c 195 255
+    mknod "$host/dev/nvidia-uvm" c 511 0
+  fi
+  printf '\nBlock devices:\n  7 loop\n259 blkext\n' >>"$host/proc/devices"
+  cat >"$folder/config.toml" <<EOF
+[paths]
+state_dir = "$folder/state"
+log_dir = "$folder/log"
+helper = "$workspace/target/release/quilt-gpu"
+
+[host]
+root = "$host"
+driver_root = "$host"
+dev_root = "$host/dev"
+
+[runtime]
+low_level = ["$2"]
+EOF
+  ln -s "$2" "$folder/low-level-runtime"
+}
+
+# through NODE COMMAND...: with quilt-gpu of that node found by whoever starts it; `bare` is no node.
+through() {
+  local node=$1
+  shift
+  if [ "$node" = bare ]; then
+    env --unset=QUILT_GPU_CONFIG "$@"
+  else
+    env QUILT_GPU_CONFIG="$scratch/node-$node/config.toml" "$@"
+  fi
+}
+
+# program_of NODE LOW_LEVEL: what a suite is told to test.
+program_of() {
+  [ "$1" = bare ] && echo "$2" || echo "$quilt"
+}
