@@ -5,8 +5,7 @@ use std::path::Path;
 
 use integration::engine::{Ask, Containerd, Cri, Ctr, Docker, Engine, Ground, Kit, Podman, Source};
 use integration::{
-    Error, PROBE_ALL, QuiltOptions, Result, Rootfs, Scratch, Seen, Site, must,
-    runc_without_sys_resource,
+    Error, PROBE_ALL, QuiltOptions, Result, Rootfs, Scratch, Seen, Site, must, runc_without_sys_resource,
 };
 
 use crate::matrix::Row;

@@ -105,7 +105,11 @@ impl Table {
             wrong.push(format!("{all} cells, matrix.txt says {}: change both or neither", matrix.cells));
         }
         if matrix.count() != matrix.cells {
-            wrong.push(format!("rows, behaviours and gaps make {} cells, matrix.txt says {}", matrix.count(), matrix.cells));
+            wrong.push(format!(
+                "rows, behaviours and gaps make {} cells, matrix.txt says {}",
+                matrix.count(),
+                matrix.cells
+            ));
         }
         wrong
     }
