@@ -153,7 +153,8 @@ impl Drop for Containerd {
 
 /// The full name of one of our images: neither `ctr` nor CRI then looks for it elsewhere.
 pub(crate) fn reference(name: &str) -> String {
-    format!("localhost/{name}")
+    let tag = if name.contains(':') { "" } else { ":latest" };
+    format!("localhost/{name}{tag}")
 }
 
 fn start(room: &Room, programs: &Path, folder: &Path) -> Result<Child> {

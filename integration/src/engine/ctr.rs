@@ -66,12 +66,24 @@ impl Ctr {
         self.call(&call)
     }
 
-    fn running(&self, name: &str) -> Result<bool> {
-        let list = self.call(&["task", "ls"])?.checked()?.stdout;
-        Ok(list.lines().any(|line| {
-            let mut words = line.split_whitespace();
-            words.next() == Some(name) && words.nth(1) != Some("STOPPED")
-        }))
+    /// Ends what is left of a container's processes, if something is.
+    fn end(&self, name: &str) -> Result<()> {
+        if !self.stop(name)?.ok() {
+            self.call(&["task", "delete", "--force", name])?;
+        }
+        Ok(())
+    }
+
+    fn wait_stopped(&self, name: &str) -> Result<()> {
+        let deadline = Instant::now() + STOP;
+        let stopped = |line: &str| line.starts_with(&format!("{name} ")) && line.contains("STOPPED");
+        while !self.call(&["task", "ls"])?.checked()?.stdout.lines().any(stopped) {
+            if Instant::now() > deadline {
+                return Err(Error::new(format!("{name} still runs {} s after SIGKILL", STOP.as_secs())));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 }
 
@@ -122,31 +134,21 @@ impl Engine for Ctr {
 
     fn stop(&self, name: &str) -> Result<Ran> {
         let ran = self.call(&["task", "kill", "--signal", "SIGKILL", name])?;
-        let deadline = Instant::now() + STOP;
-        while ran.ok() && self.running(name)? {
-            if Instant::now() > deadline {
-                return Err(Error::new(format!("{name} still runs {} s after SIGKILL", STOP.as_secs())));
-            }
-            std::thread::sleep(Duration::from_millis(20));
+        if ran.ok() {
+            self.wait_stopped(name)?;
+            // Its status is that of the container, which was killed.
+            self.call(&["task", "delete", name])?;
         }
         Ok(ran)
     }
 
     fn restart(&self, name: &str) -> Result<Ran> {
-        if self.running(name)? {
-            self.stop(name)?.checked()?;
-        }
-        let deleted = self.call(&["task", "delete", name])?;
-        // One that was killed is not 0 here either: its own status.
-        let ran = self.call(&["task", "start", "--detach", "--null-io", name])?;
-        Ok(if ran.ok() || deleted.ok() { ran } else { Ran { stderr: deleted.stderr + &ran.stderr, ..ran } })
+        self.end(name)?;
+        self.call(&["task", "start", "--detach", "--null-io", name])
     }
 
     fn remove(&self, name: &str) -> Result<Ran> {
-        if self.running(name)? {
-            self.stop(name)?;
-        }
-        self.call(&["task", "delete", "--force", name])?;
+        self.end(name)?;
         self.call(&["container", "delete", name])
     }
 
