@@ -222,14 +222,14 @@ fn output_files(bundle: &Bundle) -> Result<(File, File)> {
 /// # Errors
 /// The file cannot be written.
 pub fn runc_without_sys_resource(folder: &Path) -> Result<PathBuf> {
-    getting_along(folder, Path::new("/usr/sbin/runc"))
+    runc_that_gets_along(folder, Path::new("/usr/sbin/runc"))
 }
 
 /// The same over this runc or crun.
 ///
 /// # Errors
 /// As above.
-pub fn getting_along(folder: &Path, low_level: &Path) -> Result<PathBuf> {
+pub fn runc_that_gets_along(folder: &Path, low_level: &Path) -> Result<PathBuf> {
     let text = include_str!("../runc-nsr").replace("/usr/sbin/runc", text(low_level)?);
     script(&folder.join("runc-nsr"), &text)
 }

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use integration::engine::{Ask, Container, Cri, Engine, Ground, Kit, Pod, PodAsk};
 use integration::{
-    Error, Groups, PROBE_ALL, QuiltOptions, Ran, Result, Rootfs, Scratch, Seen, Site, getting_along, root_for, say,
+    Error, Groups, PROBE_ALL, QuiltOptions, Ran, Result, Rootfs, Scratch, Seen, Site, root_for, runc_that_gets_along,
+    say,
 };
 
 const RUNC: &str = "/usr/sbin/runc";
@@ -71,7 +72,7 @@ fn on_each_like(like: &Like, test: &str, gpus: u64, body: impl Fn(&mut Yard) -> 
         };
         let tools = Scratch::new()?;
         let runc = low_level.unwrap_or_else(|| RUNC.into());
-        let low_level = getting_along(tools.path(), &runc)?;
+        let low_level = runc_that_gets_along(tools.path(), &runc)?;
         let mut yard = Yard::new(like, release, gpus, low_level)?;
         say(format_args!("{test}: {}, cgroups {}", yard.cri.versions()?, like.groups.name()));
         body(&mut yard).map_err(|e| Error::new(format!("containerd {release}: {e}")))?;
