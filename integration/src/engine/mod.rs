@@ -6,8 +6,8 @@
 mod containerd;
 mod cri;
 mod ctr;
-mod image;
 mod docker;
+mod image;
 mod janitor;
 mod kit;
 mod podman;

@@ -114,7 +114,9 @@ fn line(matrix: &Matrix, row: &Row, words: &[String]) -> Line {
         }
         Err(why) => {
             let why = why.to_string();
-            return Line::of(row, why.clone(), |name| gap(matrix, row, name).unwrap_or_else(|| Cell::NotSo(why.clone())));
+            return Line::of(row, why.clone(), |name| {
+                gap(matrix, row, name).unwrap_or_else(|| Cell::NotSo(why.clone()))
+            });
         }
     };
     let mut cells = Vec::new();

@@ -16,7 +16,7 @@ pub(super) fn none(yard: &mut Yard) -> Result<()> {
     exactly(&seen, 0)?;
     must(seen.env("NVIDIA_VISIBLE_DEVICES").is_none(), "a variable appeared")?;
     must(seen.env("FROM_IMAGE") == Some("yes"), "the image's own variable is gone")?;
-    let baked = yard.see(&Ask { image: "baked".into(), ..yard.probing("baked") })?;
+    let baked = yard.see(&Ask { image: "baked:1".into(), ..yard.probing("baked") })?;
     exactly(&baked, 0)?;
     let visible = baked.env("NVIDIA_VISIBLE_DEVICES");
     must(visible == Some("void"), format_args!("NVIDIA_VISIBLE_DEVICES of the image is {visible:?}"))
@@ -56,12 +56,14 @@ fn granted_one(yard: &mut Yard, ask: &Ask) -> Result<()> {
 /// A control plane reserves by JSON, and the container comes with the token.
 pub(super) fn one_by_token(yard: &mut Yard) -> Result<()> {
     let file = yard.site.join("request.json");
-    let request = r#"{"name":"demo","image":"deb","gpu_count":1,"gpu_ids":["nvidia2"],"command":["true"],"strict":false}"#;
+    let request =
+        r#"{"name":"demo","image":"deb","gpu_count":1,"gpu_ids":["nvidia2"],"command":["true"],"strict":false}"#;
     std::fs::write(&file, request).map_err(|e| Error::new(format!("write {}: {e}", file.display())))?;
     let mut prepare = yard.site.quilt.command();
     prepare.args(["contract", "prepare", "--request"]).arg(&file);
     let answer = run(&mut prepare, None, Duration::from_secs(30))?.checked()?;
-    let answer: Value = serde_json::from_str(&answer.stdout).map_err(|e| Error::new(format!("{e}: {}", answer.stdout)))?;
+    let answer: Value =
+        serde_json::from_str(&answer.stdout).map_err(|e| Error::new(format!("{e}: {}", answer.stdout)))?;
     let token = answer["token"].as_str().ok_or_else(|| Error::new(format!("no token in {answer}")))?;
     let mut ask = yard.probing("reserved");
     match yard.usual()? {
@@ -98,12 +100,13 @@ pub(super) fn host_root(yard: &mut Yard) -> Result<()> {
     let look = |name: &str, through| Ask {
         binds: vec![("/".into(), "/host".into())],
         through,
-        ..Ask::new(name, "deb", ["quilt-probe", "devices", &dev])
+        ..Ask::new(name, "deb:1", ["quilt-probe", "devices", &dev])
     };
     let opened = |ran: &str| -> BTreeSet<String> {
         let lines = ran.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let open = lines.filter(|line| line["open"] != "EPERM" && line["open"] != "EACCES");
-        open.filter_map(|line| Some(Path::new(line["path"].as_str()?).file_name()?.to_string_lossy().into_owned())).collect()
+        open.filter_map(|line| Some(Path::new(line["path"].as_str()?).file_name()?.to_string_lossy().into_owned()))
+            .collect()
     };
     let seen = yard.engine.run(&look("root", Through::Quilt))?.checked()?;
     must(seen.stdout.lines().count() > GPUS, format_args!("the host's nodes are not seen: {}", seen.stdout))?;
@@ -118,7 +121,7 @@ pub(super) fn host_root(yard: &mut Yard) -> Result<()> {
 /// A container with ids of its own cannot make nodes; it gets them bound.
 pub(super) fn user_namespace(yard: &mut Yard) -> Result<()> {
     let apart = |ask: Ask| Ask { user_namespace: true, ..ask };
-    let map = yard.engine.run(&apart(Ask::new("map", "deb", ["cat", "/proc/self/uid_map"])))?.checked()?.stdout;
+    let map = yard.engine.run(&apart(Ask::new("map", "deb:1", ["cat", "/proc/self/uid_map"])))?.checked()?.stdout;
     must(map.split_whitespace().nth(1) != Some("0"), format_args!("no user namespace of its own: {map}"))?;
     let seen = yard.see(&apart(yard.probing("apart")))?;
     must(seen.gpus_by_node()?.is_empty(), "a GPU without a request")?;
@@ -132,7 +135,8 @@ pub(super) fn user_namespace(yard: &mut Yard) -> Result<()> {
     ask.args = ["quilt-probe", "devices", &dev].map(str::to_owned).to_vec();
     ask.binds = vec![("/".into(), "/host".into())];
     let other = yard.engine.run(&ask)?;
-    let opens = |line: &str| line.contains(r#""open":"ENXIO""#) && !line.contains("nvidia2\"") && line.contains("/nvidia1\"");
+    let opens =
+        |line: &str| line.contains(r#""open":"ENXIO""#) && !line.contains("nvidia2\"") && line.contains("/nvidia1\"");
     must(!other.stdout.lines().any(opens), format_args!("another's GPU opens: {}", other.stdout))?;
     Ok(())
 }
