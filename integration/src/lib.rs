@@ -37,7 +37,7 @@ pub use quilt::{Quilt, QuiltOptions};
 pub use report::{root_for, say};
 pub use room::{Groups, Room, Root};
 pub use rootfs::Rootfs;
-pub use runc::{Runc, runc_without_sys_resource};
+pub use runc::{Runc, runc_that_gets_along, runc_without_sys_resource};
 pub use scratch::Scratch;
 pub use seen::{PROBE_ALL, Seen};
 pub use site::Site;

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::bundle::Bundle;
 use crate::error::{Context, Error, Result};
-use crate::process::{Ran, run, run_into};
+use crate::process::{Ran, run, run_into, text};
 
 /// How long one call may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -216,13 +216,22 @@ fn output_files(bundle: &Bundle) -> Result<(File, File)> {
     Ok((open("stdout")?, open("stderr")?))
 }
 
-/// Writes into `folder` a runc that gets along without CAP_SYS_RESOURCE, and gives its path: for
-/// privileged containers on machines that lack it. On others it is runc.
+/// Writes into `folder` a runc that gets along without CAP_SYS_RESOURCE, and with a cgroup2 without the cpu controller, and
+/// gives its path: for what engines ask for on machines that lack it. On others it is runc.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn runc_without_sys_resource(folder: &Path) -> Result<PathBuf> {
-    script(&folder.join("runc-nsr"), include_str!("../runc-nsr"))
+    runc_that_gets_along(folder, Path::new("/usr/sbin/runc"))
+}
+
+/// The same over this runc.
+///
+/// # Errors
+/// As above.
+pub fn runc_that_gets_along(folder: &Path, runc: &Path) -> Result<PathBuf> {
+    let text = include_str!("../runc-nsr").replace("/usr/sbin/runc", text(runc)?);
+    script(&folder.join("runc-nsr"), &text)
 }
 
 /// Writes a program.

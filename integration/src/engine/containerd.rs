@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::Ground;
 use super::image::{self, Words};
 use super::janitor::Janitor;
+use super::{Ground, Kit, low_level};
 use crate::error::{Context, Error, Result};
 use crate::process::{Ran, run, text};
 use crate::room::Room;
@@ -38,9 +38,10 @@ pub(crate) struct Containerd {
 }
 
 impl Containerd {
-    /// Starts the daemon of the folder `programs`, with these CNI plugins if pods are to have networks of their own,
-    /// and waits until it answers.
-    pub(crate) fn up(programs: &Path, cni: Option<&Path>, ground: &Ground) -> Result<Self> {
+    /// Starts a release, `1.6`, with CNI plugins where there are some, and waits until it answers.
+    pub(crate) fn on(release: &str, ground: &Ground) -> Result<Self> {
+        let kit = Kit::default();
+        let (programs, cni) = (kit.containerd(release).map_err(Error::new)?, kit.cni().ok());
         if ground.remapped {
             return Err(Error::new("containerd has no words for user namespaces by default"));
         }
@@ -49,8 +50,8 @@ impl Containerd {
         for leaf in ["cni", "cdi", "logs", "run"] {
             fs::create_dir(folder.join(leaf)).cannot(|| format!("create a folder in {}", folder.display()))?;
         }
-        let version = version(programs)?;
-        let config = Config { folder, cni, ground, version: &version }.text()?;
+        let version = version(&programs)?;
+        let config = Config { folder, cni: cni.as_deref(), ground, version: &version }.text()?;
         fs::write(folder.join("config.toml"), config).cannot(|| "write containerd's configuration".into())?;
         fs::write(folder.join("cni/net.conflist"), network(folder)).cannot(|| "write a CNI network".into())?;
         let room = Room::new(ground.groups, None)?;
@@ -58,8 +59,8 @@ impl Containerd {
         let mut own_run = room.command("sh", None);
         own_run.args(["-c", "mkdir -p /run/containerd && mount --bind \"$0\" /run/containerd"]).arg(folder.join("run"));
         run(&mut own_run, None, CALL)?.checked()?;
-        let daemon = start(&room, programs, folder)?;
-        let containerd = Self { room, daemon, janitor, programs: programs.into(), images: AtomicU32::new(0) };
+        let daemon = start(&room, &programs, folder)?;
+        let containerd = Self { room, daemon, janitor, programs, images: AtomicU32::new(0) };
         containerd.wait_up()?;
         Ok(containerd)
     }
@@ -108,12 +109,9 @@ impl Containerd {
         self.import("k8s.io", PAUSE, &rootfs, &words)
     }
 
-    /// `containerd 1.6.20, runc 1.1.5`.
-    pub(crate) fn versions(&self, low_level: &Path) -> Result<String> {
-        let ran = run(Command::new(low_level).arg("--version"), None, CALL)?.checked()?;
-        let mut low_level = ran.stdout.lines().next().unwrap_or_default().split(" version ");
-        let (name, number) = (low_level.next().unwrap_or_default(), low_level.next().unwrap_or_default());
-        Ok(format!("containerd {}, {name} {}", version(&self.programs)?, plain_number(number)))
+    /// `containerd 1.6.20 by ctr, runc 1.1.5`.
+    pub(crate) fn versions(&self, by: &str, plain: &Path) -> Result<String> {
+        Ok(format!("containerd {} by {by}, {}", version(&self.programs)?, low_level(Command::new(plain))?))
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -168,15 +166,11 @@ fn start(room: &Room, programs: &Path, folder: &Path) -> Result<Child> {
     command.spawn().cannot(|| "start containerd".into())
 }
 
-/// `1.6.20`.
+/// `1.6.20`, without what a distribution adds.
 fn version(programs: &Path) -> Result<String> {
-    let ran = run(Command::new(programs.join("containerd")).arg("--version"), None, CALL)?.checked()?;
-    Ok(plain_number(ran.stdout.split(' ').nth(2).unwrap_or_default()).to_owned())
-}
-
-/// A version without what a distribution adds.
-fn plain_number(version: &str) -> &str {
-    version.trim_start_matches('v').split(['~', '+', '-']).next().unwrap_or(version)
+    let said = run(Command::new(programs.join("containerd")).arg("--version"), None, CALL)?.checked()?.stdout;
+    let version = said.split(' ').nth(2).unwrap_or_default().trim_start_matches('v');
+    Ok(version.split(['~', '+', '-']).next().unwrap_or_default().to_owned())
 }
 
 /// A bridge of the room's own for pods that ask for a network.

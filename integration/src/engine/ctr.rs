@@ -17,9 +17,6 @@ const NAMESPACE: &str = "default";
 /// How long a killed process may take to be seen as stopped.
 const STOP: Duration = Duration::from_secs(20);
 
-/// Ids of a container with a user namespace: those of no user.
-const MAP: &str = "0:200000:65536";
-
 /// A containerd with its client.
 #[derive(Debug)]
 pub struct Ctr {
@@ -29,13 +26,18 @@ pub struct Ctr {
 }
 
 impl Ctr {
-    /// Starts the containerd of the folder `programs`.
+    /// Starts a release: `1.6`.
     ///
     /// # Errors
-    /// It does not come up: its last words.
-    pub fn up(programs: &Path, ground: &Ground) -> Result<Self> {
-        let daemon = Containerd::up(programs, None, ground)?;
+    /// It is missing, or does not come up: its last words.
+    pub fn on(release: &str, ground: &Ground) -> Result<Self> {
+        let daemon = Containerd::on(release, ground)?;
         Ok(Self { daemon, ground: ground.clone(), execs: AtomicU32::new(0) })
+    }
+
+    /// Everything that it has on disk.
+    pub fn folder(&self) -> &Path {
+        self.daemon.folder()
     }
 
     fn call(&self, args: &[&str]) -> Result<Ran> {
@@ -77,7 +79,8 @@ impl Ctr {
 fn words(ask: &Ask) -> Result<Vec<(&'static str, String)>> {
     let mut words = Vec::new();
     words.extend(ask.env.iter().map(|(key, value)| ("--env", format!("{key}={value}"))));
-    words.extend(ask.annotations.iter().map(|(key, value)| ("--annotation", format!("{key}={value}"))));
+    let annotations = ask.annotations.iter().chain(&ask.node_annotations);
+    words.extend(annotations.map(|(key, value)| ("--annotation", format!("{key}={value}"))));
     for (source, target) in &ask.binds {
         words.push(("--mount", format!("type=bind,src={},dst={target},options=rbind:rw", text(source)?)));
     }
@@ -85,14 +88,15 @@ fn words(ask: &Ask) -> Result<Vec<(&'static str, String)>> {
         words.push(("--device", text(device)?.to_owned()));
     }
     if ask.user_namespace {
-        words.extend([("--uidmap", MAP.to_owned()), ("--gidmap", MAP.to_owned())]);
+        // Options of the task then replace those of the container, and any runc on PATH is taken.
+        return Err(Error::new("with --uidmap, ctr forgets --runc-binary"));
     }
     Ok(words)
 }
 
 impl Engine for Ctr {
     fn versions(&self) -> Result<String> {
-        self.daemon.versions(&self.ground.plain)
+        self.daemon.versions("ctr", &self.ground.plain)
     }
 
     fn sources(&self) -> &'static [Source] {
@@ -108,12 +112,7 @@ impl Engine for Ctr {
     }
 
     fn start(&self, ask: &Ask) -> Result<Ran> {
-        let ran = self.run_with(&["--detach", "--null-io"], ask)?;
-        if !ran.ok() {
-            // Its record stays, and with it the name.
-            self.call(&["container", "delete", &ask.name])?;
-        }
-        Ok(ran)
+        self.run_with(&["--detach", "--null-io"], ask)
     }
 
     fn exec(&self, name: &str, args: &[&str]) -> Result<Ran> {

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use integration::engine::{Docker, Engine, Ground, Kit, Podman};
+use integration::engine::{Cri, Ctr, Docker, Engine, Ground, Kit, Podman};
 use integration::{Error, Groups, Result, Scratch, root_for, runc_without_sys_resource, say};
 
 /// The image of all tests.
@@ -52,19 +52,28 @@ impl Place {
     fn engine(&self, test: &str, name: &str) -> Result<Option<(Up, PathBuf)>> {
         let kit = Kit::default();
         let (kind, release) = name.split_once('-').unwrap_or((name, ""));
-        let found = if kind == "docker" { kit.docker(release).err() } else { kit.podman(release).err() };
+        let found = match kind {
+            "docker" => kit.docker(release).err(),
+            "podman" => kit.podman(release).err(),
+            _ => kit.containerd(release).err(),
+        };
         if let Some(reason) = found {
             say(format_args!("SKIPPED {test}: {reason}"));
             return Ok(None);
         }
-        if kind == "docker" {
-            let docker = Docker::on(release, &self.ground)?;
-            let folder = docker.folder().to_owned();
-            return Ok(Some((Box::new(docker), folder)));
+        macro_rules! up {
+            ($engine:ident) => {{
+                let engine = $engine::on(release, &self.ground)?;
+                let folder = engine.folder().to_owned();
+                (Box::new(engine) as Up, folder)
+            }};
         }
-        let podman = Podman::on(release, &self.ground)?;
-        let folder = podman.folder().to_owned();
-        Ok(Some((Box::new(podman), folder)))
+        Ok(Some(match kind {
+            "docker" => up!(Docker),
+            "podman" => up!(Podman),
+            "ctr" => up!(Ctr),
+            _ => up!(Cri),
+        }))
     }
 }
 

@@ -10,7 +10,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use integration::engine::{Ask, Container, Cri, Engine, Ground, Kit, Pod, PodAsk};
-use integration::{Error, Groups, PROBE_ALL, Ran, Result, Rootfs, Seen, Site, root_for, say};
+use integration::{
+    Error, Groups, PROBE_ALL, QuiltOptions, Ran, Result, Rootfs, Scratch, Seen, Site, root_for, runc_that_gets_along,
+    say,
+};
 
 const RUNC: &str = "/usr/sbin/runc";
 const PROBE: &str = env!("CARGO_BIN_EXE_quilt-probe");
@@ -33,49 +36,62 @@ struct Yard {
     release: &'static str,
 }
 
-/// Runs a test on every release that is here. `wrap` may put a program before the runtime.
-fn on_each_with(
-    test: &str,
-    gpus: u64,
-    wrap: impl Fn(&Site) -> Result<PathBuf>,
-    body: impl Fn(&mut Yard) -> Result<()>,
-) -> Result<()> {
+/// What a yard can differ in.
+struct Like {
+    groups: Groups,
+    /// Another low-level runtime than Debian's runc.
+    low_level: Option<&'static str>,
+    /// The runtime of the handler `quilt-gpu`.
+    wrap: fn(&Site) -> Result<PathBuf>,
+}
+
+impl Default for Like {
+    fn default() -> Self {
+        Self { groups: Groups::Hybrid, low_level: None, wrap: |site| Ok(site.quilt.runtime()) }
+    }
+}
+
+/// Runs a test on every release that is here.
+fn on_each(test: &str, gpus: u64, body: impl Fn(&mut Yard) -> Result<()>) -> Result<()> {
+    on_each_like(&Like::default(), test, gpus, body)
+}
+
+fn on_each_like(like: &Like, test: &str, gpus: u64, body: impl Fn(&mut Yard) -> Result<()>) -> Result<()> {
     if !root_for(test) {
         return Ok(());
     }
-    let kit = Kit::default();
     for release in RELEASES {
-        let programs = match kit.containerd(release) {
-            Ok(programs) => programs,
+        let kit = Kit::default();
+        let low_level = like.low_level.map(|name| kit.low_level(name)).transpose();
+        let low_level = match kit.containerd(release).and(low_level) {
+            Ok(low_level) => low_level,
             Err(why) => {
                 say(format_args!("SKIPPED {test} on containerd {release}: {why}"));
                 continue;
             }
         };
-        let site = Site::new(gpus)?;
-        let quilt = wrap(&site)?;
-        let mut yard = Yard::over(site, &quilt, &programs, release)?;
-        say(format_args!("{test}: {}, quilt-gpu-runtime", yard.cri.versions()?));
+        let tools = Scratch::new()?;
+        let runc = low_level.unwrap_or_else(|| RUNC.into());
+        let low_level = runc_that_gets_along(tools.path(), &runc)?;
+        let mut yard = Yard::new(like, release, gpus, low_level)?;
+        say(format_args!("{test}: {}, cgroups {}", yard.cri.versions()?, like.groups.name()));
         body(&mut yard).map_err(|e| Error::new(format!("containerd {release}: {e}")))?;
     }
     Ok(())
 }
 
-/// The same with the runtime itself.
-fn on_each(test: &str, gpus: u64, body: impl Fn(&mut Yard) -> Result<()>) -> Result<()> {
-    on_each_with(test, gpus, |site| Ok(site.quilt.runtime()), body)
-}
-
 impl Yard {
-    fn over(site: Site, quilt: &Path, programs: &Path, release: &'static str) -> Result<Self> {
+    fn new(like: &Like, release: &'static str, gpus: u64, low_level: PathBuf) -> Result<Self> {
+        let options = QuiltOptions { low_level: vec![low_level.clone()], ..QuiltOptions::default() };
+        let site = Site::with(|host| host.gpus(gpus), &options)?;
         let ground = Ground {
-            quilt: quilt.into(),
-            plain: RUNC.into(),
-            groups: Groups::Hybrid,
+            quilt: (like.wrap)(&site)?,
+            plain: low_level,
+            groups: like.groups,
             shown: Vec::new(),
             remapped: false,
         };
-        let cri = Cri::up(programs, Kit::default().cni().ok().as_deref(), &ground)?;
+        let cri = Cri::on(release, &ground)?;
         let rootfs = Rootfs::debian_like(site.join("debian"), Path::new(PROBE))?;
         cri.import(IMAGE, &rootfs, &[("FROM_IMAGE", "yes")], &[])?;
         Ok(Self { cri, site, release })
@@ -126,8 +142,9 @@ fn sleeper(name: &str) -> Ask {
 }
 
 /// What the kernel lets a process's cgroup open, in its own words.
-fn device_filter(pid: i32) -> String {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
-    let group = groups.lines().find_map(|line| line.split_once(":devices:")).unwrap().1;
-    fs::read_to_string(format!("/sys/fs/cgroup/devices{group}/devices.list")).unwrap()
+fn device_filter(pid: i32) -> Result<String> {
+    let read = |path: String| fs::read_to_string(&path).map_err(|e| Error::new(format!("{path}: {e}")));
+    let groups = read(format!("/proc/{pid}/cgroup"))?;
+    let group = groups.lines().find_map(|line| line.split_once(":devices:")).map_or("", |(_, group)| group);
+    read(format!("/sys/fs/cgroup/devices{group}/devices.list"))
 }

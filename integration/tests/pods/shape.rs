@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use integration::engine::{Kit, PodAsk};
-use integration::{Result, say};
+use integration::{Error, Groups, Result, say};
 use serde_json::Value;
 
-use crate::{device_filter, on_each, sleeper};
+use crate::{Like, device_filter, on_each, on_each_like, sleeper};
 
 #[test]
 fn the_sandbox_never_gets_a_gpu() -> Result<()> {
@@ -15,11 +15,11 @@ fn the_sandbox_never_gets_a_gpu() -> Result<()> {
             let pod = yard.pod(name, &[(key, "1")])?;
             assert_eq!(yard.site.leases()?.len(), 0, "the pod alone holds nothing");
             let main = if leases == 1 { Some(yard.started(&pod, &sleeper("main"))?) } else { None };
-            let filter = device_filter(yard.cri.sandbox_pid(&pod)?);
+            let filter = device_filter(yard.cri.sandbox_pid(&pod)?)?;
             assert!(filter.lines().count() > 1, "{filter}");
             assert!(!filter.lines().any(|line| line.starts_with("c 195:") || line.starts_with("a ")), "{filter}");
             if let Some(main) = &main {
-                assert!(device_filter(yard.cri.pid(main)?).contains("c 195:"), "the filter of a GPU container");
+                assert!(device_filter(yard.cri.pid(main)?)?.contains("c 195:"), "the filter of a GPU container");
             }
             let config = std::fs::read_to_string(yard.cri.bundle(&pod.id).join("config.json")).unwrap();
             assert!(config.contains(r#""io.kubernetes.cri.container-type":"sandbox""#), "{config}");
@@ -36,7 +36,21 @@ fn the_sandbox_never_gets_a_gpu() -> Result<()> {
 
 #[test]
 fn a_key_reaches_the_container_that_it_names() -> Result<()> {
-    on_each("a_key_reaches_the_container_that_it_names", 3, |yard| {
+    named("a_key_reaches_the_container_that_it_names", Groups::Hybrid)
+}
+
+#[test]
+fn with_version_2_alone_too() -> Result<()> {
+    named("with_version_2_alone_too", Groups::V2)
+}
+
+#[test]
+fn with_version_1_alone_too() -> Result<()> {
+    named("with_version_1_alone_too", Groups::V1)
+}
+
+fn named(test: &str, groups: Groups) -> Result<()> {
+    on_each_like(&Like { groups, ..Like::default() }, test, 3, |yard| {
         let pod = yard.pod("one", &[("quilt.gpu/count.main", "1")])?;
         let (main, side) = (yard.started(&pod, &sleeper("main"))?, yard.started(&pod, &sleeper("side"))?);
         let gpus = yard.look(&main)?.gpus()?;
@@ -51,7 +65,7 @@ fn a_key_reaches_the_container_that_it_names() -> Result<()> {
 
         // What the environment says beside it.
         let seen = yard.look(&a)?;
-        let gpu = yard.site.host.by_minor(all[1]).unwrap();
+        let gpu = yard.site.host.by_minor(all[1]).ok_or_else(|| Error::new("a GPU that is not there"))?;
         assert_eq!(seen.env("NVIDIA_VISIBLE_DEVICES"), Some(&*gpu.uuid));
         assert_eq!(seen.env("FROM_IMAGE"), Some("yes"));
         assert!(seen.library("libcuda.so.1").is_ok());
@@ -110,7 +124,28 @@ fn pods_with_a_network_of_their_own_are_no_different() -> Result<()> {
         assert_eq!(yard.look(&main)?.gpus()?.len(), 1);
         let address = yard.cri.exec_in(&main, &["ip", "addr", "show", "eth0"])?.checked()?.stdout;
         assert!(address.contains("inet 10.88.99."), "{address}");
-        assert!(!device_filter(yard.cri.sandbox_pid(&pod)?).contains("c 195:"));
+        assert!(!device_filter(yard.cri.sandbox_pid(&pod)?)?.contains("c 195:"));
+        yard.cri.drop_pod(&pod)?;
+        yard.site.wait_no_leases()
+    })
+}
+
+#[test]
+fn pods_with_other_ids_get_their_gpu_too() -> Result<()> {
+    let test = "pods_with_other_ids_get_their_gpu_too";
+    // 2.1 takes what earlier releases do by changing owners from the kernel, which needs a newer runc.
+    on_each_like(&Like { low_level: Some("runc-1.3"), ..Like::default() }, test, 2, |yard| {
+        if yard.release == "1.6" {
+            return Ok(());
+        }
+        let asks = PodAsk { cni: true, user_namespace: true, ..PodAsk::new("mapped") };
+        let pod = yard.cri.pod(&asks.annotated("quilt.gpu/count.main", "1"))?;
+        let (main, side) = (yard.started(&pod, &sleeper("main"))?, yard.started(&pod, &sleeper("side"))?);
+        let map = yard.cri.exec_in(&main, &["cat", "/proc/self/uid_map"])?.checked()?.stdout;
+        assert_eq!(map.split_whitespace().collect::<Vec<_>>(), ["0", "100000", "65536"]);
+        assert_eq!(yard.look(&main)?.gpus_by_node()?.len(), 1);
+        assert!(yard.look(&main)?.library("libcuda.so.1").is_ok());
+        assert_eq!(yard.look(&side)?.gpus_by_node()?, BTreeSet::new());
         yard.cri.drop_pod(&pod)?;
         yard.site.wait_no_leases()
     })

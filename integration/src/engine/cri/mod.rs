@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use k8s_cri::v1::{ContainerConfig, ContainerStatus, StatusRequest, StatusResponse};
 
-use self::client::{Client, Told, as_error, as_ran};
+use self::client::{Client, Told, Trouble, as_error, as_ran};
 use super::containerd::Containerd;
 use super::image::Words;
 use super::{Ask, Engine, Ground, Source};
@@ -43,18 +43,21 @@ pub struct Cri {
     daemon: Containerd,
     client: Client,
     ground: Ground,
+    /// Whether it knows pods with user namespaces; 1.6 would overlook the wish.
+    maps: bool,
     placed: Mutex<HashMap<String, Placed>>,
 }
 
 impl Cri {
-    /// Starts the containerd of the folder `programs`, with the CNI plugins of another.
+    /// Starts a release: `1.6`.
     ///
     /// # Errors
-    /// It does not come up: its last words.
-    pub fn up(programs: &Path, cni: Option<&Path>, ground: &Ground) -> Result<Self> {
-        let daemon = Containerd::up(programs, cni, ground)?;
+    /// It is missing, or does not come up: its last words.
+    pub fn on(release: &str, ground: &Ground) -> Result<Self> {
+        let daemon = Containerd::on(release, ground)?;
         let client = Client::new(daemon.socket());
-        let cri = Self { daemon, client, ground: ground.clone(), placed: Mutex::default() };
+        let maps = release != "1.6";
+        let cri = Self { daemon, client, ground: ground.clone(), maps, placed: Mutex::default() };
         cri.wait_ready()?;
         cri.daemon.import_pause()?;
         Ok(cri)
@@ -87,8 +90,8 @@ impl Cri {
         as_error(self.run_pod(ask))
     }
 
-    /// Creates a container in a pod. `ask`'s annotations are the container's own, which kubelet writes. `change` is for
-    /// what has no words there.
+    /// Creates a container in a pod, which has the annotations: of `ask`'s only the node's are the container's own. `change`
+    /// is for what has no words there.
     ///
     /// # Errors
     /// The engine's words.
@@ -178,6 +181,11 @@ impl Cri {
         as_error(self.remove_pod(pod)).map(drop)
     }
 
+    /// Everything that it has on disk.
+    pub fn folder(&self) -> &Path {
+        self.daemon.folder()
+    }
+
     /// The folder of a container or sandbox: its `config.json`, and `log.json` while it is there.
     pub fn bundle(&self, id: &str) -> PathBuf {
         self.daemon.bundle(NAMESPACE, id)
@@ -193,23 +201,23 @@ impl Cri {
         self.daemon.log()
     }
 
-    /// A pod for one container, and that container, started. Nothing is left where one of them is refused.
+    /// A pod for one container, and that container, which is then to be started. Nothing is left where it is refused.
     fn place(&self, ask: &Ask) -> Told<Placed> {
+        if ask.user_namespace && !self.maps {
+            return Err(Error::new("this containerd knows no pods with user namespaces").into());
+        }
         let pod = self.run_pod(&PodAsk {
             name: format!("pod-{}", ask.name),
             annotations: ask.annotations.clone(),
             privileged: ask.privileged,
+            // Kubernetes has no pods with both a user namespace and the host's network.
+            cni: ask.user_namespace,
             user_namespace: ask.user_namespace,
             through: ask.through,
             ..PodAsk::default()
         })?;
-        let ask = Ask { annotations: Vec::new(), ..ask.clone() };
-        let started = self.create_in(&pod, &ask, 0, |_| ()).and_then(|container| {
-            self.start_in(&container)?;
-            Ok(container)
-        });
-        match started {
-            Ok(container) => Ok(Placed { ask, pod, container, attempt: 0 }),
+        match self.create_in(&pod, ask, 0, |_| ()) {
+            Ok(container) => Ok(Placed { ask: ask.clone(), pod, container, attempt: 0 }),
             Err(trouble) => {
                 self.remove_pod(&pod)?;
                 Err(trouble)
@@ -217,9 +225,10 @@ impl Cri {
         }
     }
 
-    fn placed(&self, name: &str) -> Result<Placed> {
+    fn placed(&self, name: &str) -> Told<Placed> {
         let placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
-        placed.get(name).cloned().ok_or_else(|| Error::new(format!("no container {name}")))
+        let unknown = || client::ran(format!("find {name}"), 1, String::new(), format!("no container {name}"));
+        placed.get(name).cloned().ok_or_else(|| Trouble::Engine(unknown()))
     }
 
     fn remember(&self, placed: Placed) {
@@ -241,7 +250,7 @@ impl Cri {
 
 impl Engine for Cri {
     fn versions(&self) -> Result<String> {
-        Ok(format!("CRI of {}", self.daemon.versions(&self.ground.plain)?))
+        self.daemon.versions("CRI", &self.ground.plain)
     }
 
     fn sources(&self) -> &'static [Source] {
@@ -254,25 +263,26 @@ impl Engine for Cri {
 
     fn run(&self, ask: &Ask) -> Result<Ran> {
         as_ran(self.place(ask).and_then(|placed| {
-            let ran = self.end_of(&placed.container);
+            let ran = self.start_in(&placed.container).and_then(|_| self.end_of(&placed.container));
             self.remove_pod(&placed.pod)?;
             ran
         }))
     }
 
     fn start(&self, ask: &Ask) -> Result<Ran> {
-        as_ran(self.place(ask).map(|placed| {
+        as_ran(self.place(ask).and_then(|placed| {
+            let container = placed.container.clone();
             self.remember(placed);
-            client::ran(format!("start {}", ask.name), 0, String::new(), String::new())
+            self.start_in(&container)
         }))
     }
 
     fn exec(&self, name: &str, args: &[&str]) -> Result<Ran> {
-        self.exec_in(&self.placed(name)?.container, args)
+        as_ran(self.placed(name).and_then(|placed| self.exec_sync(&placed.container, args)))
     }
 
     fn stop(&self, name: &str) -> Result<Ran> {
-        self.halt(&self.placed(name)?.container)
+        as_ran(self.placed(name).and_then(|placed| self.stop_container(&placed.container)))
     }
 
     fn restart(&self, name: &str) -> Result<Ran> {
@@ -280,15 +290,16 @@ impl Engine for Cri {
     }
 
     fn remove(&self, name: &str) -> Result<Ran> {
-        let ran = as_ran(self.remove_pod(&self.placed(name)?.pod))?;
-        if ran.ok() {
-            self.placed.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let known = self.placed.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        match known {
+            Some(placed) => as_ran(self.remove_pod(&placed.pod)),
+            // Its pod was refused already.
+            None => Ok(client::ran(format!("remove {name}"), 0, String::new(), String::new())),
         }
-        Ok(ran)
     }
 
     fn update(&self, name: &str) -> Option<Result<Ran>> {
-        Some(self.placed(name).and_then(|placed| self.resize(&placed.container)))
+        Some(as_ran(self.placed(name).and_then(|placed| self.update_container(&placed.container))))
     }
 
     fn crash(&mut self) -> Option<Result<()>> {

@@ -1,6 +1,7 @@
 //! Pods and their containers, in the steps that kubelet takes.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, iter};
 
@@ -25,8 +26,11 @@ use crate::process::{Ran, text};
 /// How long a container may take to end by itself.
 const END: Duration = Duration::from_secs(60);
 
+/// Pods of one name, one after the other, are still different pods.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
 /// Ids of a pod with a user namespace: those of no user.
-const MAP: IdMapping = IdMapping { host_id: 200_000, container_id: 0, length: 65_536 };
+const MAP: IdMapping = IdMapping { host_id: 100_000, container_id: 0, length: 65_536 };
 
 /// A pod, as its user describes it.
 #[derive(Clone, Debug, Default)]
@@ -89,20 +93,16 @@ impl Cri {
     }
 
     fn pod_config(&self, ask: &PodAsk) -> PodSandboxConfig {
+        let uid = format!("{}-{}", ask.name, NEXT.fetch_add(1, Ordering::Relaxed));
         let security_context = LinuxSandboxSecurityContext {
             namespace_options: Some(namespaces(ask)),
             privileged: ask.privileged,
             ..LinuxSandboxSecurityContext::default()
         };
         PodSandboxConfig {
-            metadata: Some(PodSandboxMetadata {
-                name: ask.name.clone(),
-                uid: format!("uid-{}", ask.name),
-                namespace: "tests".into(),
-                attempt: 0,
-            }),
             hostname: if ask.cni { ask.name.clone() } else { String::new() },
-            log_directory: self.daemon.folder().join("logs").join(&ask.name).display().to_string(),
+            log_directory: self.daemon.folder().join("logs").join(&uid).display().to_string(),
+            metadata: Some(PodSandboxMetadata { name: ask.name.clone(), uid, namespace: "tests".into(), attempt: 0 }),
             labels: ask.labels.iter().cloned().collect(),
             annotations: ask.annotations.iter().cloned().collect(),
             linux: Some(LinuxPodSandboxConfig {
@@ -141,7 +141,7 @@ impl Cri {
         let request = StartContainerRequest { container_id: container.id.clone() };
         let what = format!("start container {}", container.id);
         self.client.talk(&what, async |cri| cri.start_container(request).await)?;
-        Ok(ran(what, 0, String::new(), String::new()))
+        Ok(ran(what, 0, format!("{}\n", container.id), String::new()))
     }
 
     pub(super) fn status_of(&self, container: &Container) -> Told<(ContainerStatus, Value)> {
@@ -252,7 +252,7 @@ fn container_config(pod: &Pod, ask: &Ask) -> Result<ContainerConfig> {
         envs: ask.env.iter().map(|(key, value)| KeyValue { key: key.clone(), value: value.clone() }).collect(),
         mounts: ask.binds.iter().map(mount).collect::<Result<_>>()?,
         devices: ask.devices.iter().map(device).collect::<Result<_>>()?,
-        annotations: ask.annotations.iter().cloned().collect(),
+        annotations: ask.node_annotations.iter().cloned().collect(),
         linux: Some(LinuxContainerConfig { security_context: Some(security_context), resources: None }),
         ..ContainerConfig::default()
     })
