@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use integration::engine::{Ask, Cri, Ctr, Docker, Engine, Ground, Kit, Podman, Source};
-use integration::{
-    Error, PROBE_ALL, QuiltOptions, Result, Rootfs, Scratch, Seen, Site, must, runc_without_sys_resource,
-};
+use integration::{Error, PROBE_ALL, QuiltOptions, Result, Rootfs, Scratch, Seen, Site, must, runc_that_gets_along};
 
 use crate::matrix::Row;
 
@@ -41,8 +39,9 @@ impl Yard {
             Err(absent) => return Ok(Err(absent)),
         };
         let tools = Scratch::new()?;
-        // Where the machine lacks CAP_SYS_RESOURCE runc 1.1 cannot start Docker 20's privileged containers.
-        let plain = if row.low_level == "runc-1.1" { runc_without_sys_resource(tools.path())? } else { low_level };
+        // Where the machine lacks a capability or a controller that engines take for granted.
+        let plain =
+            if row.low_level.starts_with("runc") { runc_that_gets_along(tools.path(), &low_level)? } else { low_level };
         let options = QuiltOptions { low_level: vec![plain.clone()], ..QuiltOptions::default() };
         let site = Site::with(|host| host.gpus(GPUS as u64), &options)?;
         let ground = Ground {
@@ -167,12 +166,11 @@ fn up(row: &Row, kit: &Kit, ground: &Ground) -> Result<std::result::Result<Box<d
     if let Err(absent) = programs {
         return Ok(Err(absent));
     }
-    let containerd = || kit.containerd(release).map_err(Error::new);
     Ok(Ok(match row.engine.as_str() {
         "docker" => Box::new(Docker::on(release, ground)?),
         "podman" => Box::new(Podman::on(release, ground)?),
-        "ctr" => Box::new(Ctr::up(&containerd()?, ground)?),
-        "cri" => Box::new(Cri::up(&containerd()?, kit.cni().ok().as_deref(), ground)?),
+        "ctr" => Box::new(Ctr::on(release, ground)?),
+        "cri" => Box::new(Cri::on(release, ground)?),
         other => return Err(Error::new(format!("no engine {other}"))),
     }))
 }
