@@ -32,7 +32,7 @@ lives! {
     podman_5_8_v2_crun: "podman-5.8", V2, "crun-1.28";
 }
 
-fn plain(name: &str, shell: &str) -> Ask {
+pub(crate) fn plain(name: &str, shell: &str) -> Ask {
     Ask { through: Through::Plain, ..Ask::new(name, IMAGE, ["sh", "-c", shell]) }
 }
 

@@ -2,6 +2,7 @@
 //! nothing. No quilt-gpu here.
 
 mod life;
+mod others;
 mod traces;
 
 use std::fs;
