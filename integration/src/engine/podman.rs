@@ -161,9 +161,14 @@ impl Engine for Podman {
     }
 }
 
+/// What newer releases give, and `MKNOD`, as older ones and Docker do: without it nobody can try what a device filter lets
+/// through.
+const CAPABILITIES: &str = r#"default_capabilities = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD",
+  "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"]"#;
+
 fn configure(folder: &Path, ground: &Ground) -> Result<()> {
     // What it would give by itself is above the hard limits of a machine without CAP_SYS_RESOURCE.
-    let mut lines = vec!["[containers]", r#"default_ulimits = ["nofile=1024:4096", "nproc=1024:4096"]"#];
+    let mut lines = vec!["[containers]", r#"default_ulimits = ["nofile=1024:4096", "nproc=1024:4096"]"#, CAPABILITIES];
     if ground.groups == Groups::V2 {
         // The controller may be bound to version 1.
         lines.push("pids_limit = 0");
