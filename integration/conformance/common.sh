@@ -30,8 +30,15 @@ chmod 755 "$scratch"
 mkdir "$scratch/tmp"
 export TMPDIR=$scratch/tmp
 
+# Tests that fail or are ended leave programs, containers and mounts. They are known by paths that are this run's alone.
 clean() {
-  # Suites leave mounts of containers that failed.
+  local state id
+  for state in "$scratch"/tmp/bats-run-*/runc.*/state; do
+    for id in "$state"/*; do
+      [ ! -d "$id" ] || "$low_level" --root "$state" delete --force "${id##*/}"
+    done
+  done
+  pgrep --full -- "$scratch/" | while read -r id; do [ "$id" = $$ ] || kill "$id"; done
   awk -v below="$scratch/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | sort -r |
     while read -r mount; do umount -l "$mount"; done
   rm -rf --one-file-system "$scratch"

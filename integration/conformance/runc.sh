@@ -22,7 +22,7 @@ export BUSYBOX_IMAGE=$suites/busybox.tar DEBIAN_IMAGE=$suites/debian.tar
 quick_files="create delete exec state start start_hello start_detached kill list ps hooks tty mounts dev run version"
 # One of idmap's hangs with and without us until the time is over.
 left_out=" ${LEAVE_OUT:-idmap} "
-limit=300
+limit=150
 
 # A line for each test: NODE FILE STATUS NAME, with tabs.
 results=$scratch/results
