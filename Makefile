@@ -9,7 +9,7 @@ DESTDIR ?=
 SYSCONF ?= /etc
 CARGO   ?= cargo
 
-.PHONY: build static dynamic prepare demo test lint install uninstall clean
+.PHONY: build static dynamic prepare demo test conformance lint install uninstall clean
 
 build: static dynamic
 
@@ -39,7 +39,17 @@ test: prepare build lint
 	integration/setup.sh docker
 	integration/setup.sh driver
 	integration/setup.sh engines
+	integration/setup.sh suites
 	integration/test.sh
+	integration/conformance/runc.sh --quick
+
+# Other projects' tests of runtimes, against the bare runtime. CG=v2: on cgroup v2. RUNC_VERSION=1.3: with that runc.
+# QUICK=1: the part of runc's that make test runs as well.
+conformance: prepare build
+	integration/setup.sh engines
+	integration/setup.sh $(if $(QUICK),suites,runtime-tools)
+	integration/conformance/runc.sh $(if $(QUICK),--quick)
+	$(if $(QUICK),,integration/conformance/runtime-tools.sh)
 
 # Installs what `make build` built.
 install:
