@@ -108,7 +108,10 @@ fn gpus(list: &[Granted]) -> Value {
 pub(crate) fn event(kind: Kind, container: &Container<'_>, message: &str) {
     let mut fields = about(container);
     fields.insert("message".into(), message.into());
-    let _ = append(container.setup, kind, fields);
+    // Neither a probe nor a resize waits for a log in trouble.
+    let audit = Audit::open(container.setup.log_dir());
+    let audit = audit.map(|audit| if matches!(kind, Kind::Exec | Kind::Update) { audit.hasty() } else { audit });
+    let _ = audit.and_then(|audit| audit.append(&Record { kind, fields }));
 }
 
 fn about(container: &Container<'_>) -> Map<String, Value> {
