@@ -3,9 +3,9 @@
 use contract::json::{parse_data, to_value};
 use contract::key::sha256;
 use contract::request::Asked;
-use contract::{Contract, Granted, Note, Refusal};
-use ledger::Reclaimed;
+use contract::{Code, Contract, Granted, Note, Refusal};
 use ledger::audit::{Audit, AuditError, Kind, Record};
+use ledger::{Ledger, Reclaimed};
 use serde_json::{Map, Value, json};
 
 use crate::bundle::Bundle;
@@ -73,6 +73,12 @@ pub(crate) fn refused(container: &Container<'_>, bundle: &Bundle, refusals: &[Re
     fields.insert("bundle".into(), bundle.path.to_string_lossy().into());
     fields.insert("spec_before".into(), sha256(&bundle.bytes).into());
     fields.insert("refusals".into(), refusals.iter().map(Refusal::to_json).collect());
+    if refusals.iter().any(|refusal| refusal.code == Code::CapacityFull) {
+        // The tenant is told how many, the operator who.
+        let holders = Ledger::open_existing(container.setup.state_dir()).map(|ledger| ledger.holders());
+        let holder = |(pci, holder): &(String, String)| json!({"pci": pci, "holder": holder});
+        fields.insert("holders".into(), holders.unwrap_or_default().iter().map(holder).collect());
+    }
     let _ = append(container.setup, Kind::Refuse, fields);
 }
 

@@ -16,7 +16,7 @@ use crate::LedgerError;
 use crate::allocate::{allocate, taken};
 use crate::ending::Reclaimed;
 use crate::files::{self, Locked};
-use crate::lease::{HeldBy, Lease, Name, state_folder};
+use crate::lease::{HeldBy, Lease, Name, PodContainer, state_folder};
 use crate::liveness::{Liveness, Machine};
 
 /// Most bytes of a lease that are read.
@@ -35,6 +35,8 @@ pub struct Holder {
     pub low_level: String,
     /// The container's cgroup as the spec names it. Without it, only a release frees the GPUs.
     pub cgroup: Option<String>,
+    /// Its place in a pod, as the engine tells it.
+    pub pod: Option<PodContainer>,
     /// The process that creates the container.
     pub creator: Process,
 }
@@ -184,9 +186,10 @@ impl Ledger {
         holder: &HeldBy,
     ) -> Result<Vec<Granted>, Refusal> {
         let boot = self.machine.boot_id().map_err(|e| Refusal::internal("ledger", &e))?;
+        let leases = self.in_the_way(leases, request, holder);
         let (chosen, own) = match self.choose(&leases, inventory, request, tag) {
             Err(refusal) if refusal.code == Code::CapacityFull && self.reclaim_locked(locked)? > 0 => {
-                self.choose(&self.names()?, inventory, request, tag)?
+                self.choose(&self.in_the_way(self.names()?, request, holder), inventory, request, tag)?
             }
             other => other?,
         };

@@ -63,7 +63,7 @@ impl Two {
 
     /// Both in a mount namespace of their own, which `prepare` makes ready; both over `low_level`.
     fn prepared(test: &str, low_level: &str, prepare: &str) -> Result<Option<Self>> {
-        let Some(bench) = Bench::prepared(test, low_level, prepare)? else { return Ok(None) };
+        let Some(bench) = Bench::within(test, low_level, prepare)? else { return Ok(None) };
         let program = inside(bench.site.join("bare"), Path::new(low_level), prepare)?;
         let bare = Runc::new(program, bench.site.join("bare-runc"))?;
         Ok(Some(Self { bench, bare }))

@@ -9,6 +9,7 @@ mod lifecycle;
 mod lookalikes;
 mod own_folders;
 mod refusals;
+mod reservations;
 mod tenant;
 mod updates;
 mod verify;
@@ -57,7 +58,7 @@ impl Bench {
     }
 
     /// With two GPUs, over this low-level runtime, every call in a mount namespace of its own that `prepare` makes ready.
-    fn prepared(test: &str, low_level: &str, prepare: &str) -> Result<Option<Self>> {
+    fn within(test: &str, low_level: &str, prepare: &str) -> Result<Option<Self>> {
         let options = QuiltOptions { low_level: vec![low_level.into()], ..QuiltOptions::default() };
         let Some(mut bench) = Self::on(test, || Site::with(|host| host.gpus(2), &options))? else { return Ok(None) };
         let program = inside(bench.site.join("ours"), &bench.site.quilt.runtime(), prepare)?;

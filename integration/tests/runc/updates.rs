@@ -35,7 +35,7 @@ fn devices_stay(test: &str, low_level: &str, prepare: &str) -> Result<()> {
         say(format_args!("{test}: skipped, {low_level} is not there"));
         return Ok(());
     }
-    let Some(bench) = Bench::prepared(test, low_level, prepare)? else { return Ok(()) };
+    let Some(bench) = Bench::within(test, low_level, prepare)? else { return Ok(()) };
     let file = bench.site.join("resources.json");
     let named = file.to_string_lossy().into_owned();
     for (id, spec, gpus, numbers) in [
