@@ -76,8 +76,7 @@ pub(crate) fn refused(container: &Container<'_>, bundle: &Bundle, refusals: &[Re
     if refusals.iter().any(|refusal| refusal.code == Code::CapacityFull) {
         // The tenant is told how many, the operator who.
         let holders = Ledger::open_existing(container.setup.state_dir()).map(|ledger| ledger.holders());
-        let holder = |(pci, holder): &(String, String)| json!({"pci": pci, "holder": holder});
-        fields.insert("holders".into(), holders.unwrap_or_default().iter().map(holder).collect());
+        fields.insert("holders".into(), holders.unwrap_or_default().into());
     }
     let _ = append(container.setup, Kind::Refuse, fields);
 }
@@ -114,10 +113,7 @@ fn gpus(list: &[Granted]) -> Value {
 pub(crate) fn event(kind: Kind, container: &Container<'_>, message: &str) {
     let mut fields = about(container);
     fields.insert("message".into(), message.into());
-    // Neither a probe nor a resize waits for a log in trouble.
-    let audit = Audit::open(container.setup.log_dir());
-    let audit = audit.map(|audit| if matches!(kind, Kind::Exec | Kind::Update) { audit.hasty() } else { audit });
-    let _ = audit.and_then(|audit| audit.append(&Record { kind, fields }));
+    let _ = append(container.setup, kind, fields);
 }
 
 fn about(container: &Container<'_>) -> Map<String, Value> {
@@ -140,5 +136,8 @@ fn json_value(text: String) -> Value {
 }
 
 fn append(setup: &Setup, kind: Kind, fields: Map<String, Value>) -> Result<(), AuditError> {
-    Audit::open(setup.log_dir())?.append(&Record { kind, fields }).map(|_| ())
+    let audit = Audit::open(setup.log_dir())?;
+    // Neither a probe nor a resize waits for a log in trouble.
+    let audit = if matches!(kind, Kind::Exec | Kind::Update) { audit.hasty() } else { audit };
+    audit.append(&Record { kind, fields }).map(|_| ())
 }

@@ -80,12 +80,7 @@ impl Ledger {
         for pci in &pcis {
             match self.draining(&Name { pci: pci.clone(), tag: key.as_str().to_owned() }) {
                 // Under a name of its own, so that no later container of this key takes it for its own.
-                Some(lease) => {
-                    let path = Name::path(pci, &format!("d-{key}"));
-                    let bytes =
-                        serde_json::to_vec(&lease).map_err(|e| LedgerError::new("write", &self.path(&path), &e))?;
-                    locked.place(&path, &bytes)?;
-                }
+                Some(lease) => self.place_lease(&locked, &format!("d-{key}"), &lease)?,
                 None => free.push(pci.clone()),
             }
         }
@@ -158,7 +153,7 @@ impl Ledger {
         // What cannot be told or written ends earlier than it could; freeing needs nothing.
         let (Ok(names), Ok(now)) = (self.names(), self.machine.boot_seconds()) else { return };
         for name in names.iter().filter(|name| name.token().is_some() && pcis.contains(&name.pci)) {
-            let _ = self.read(name).map(|lease| self.prolong(locked, &lease, &name.tag, now));
+            let _ = self.read(name).map(|lease| self.prolong(locked, lease, &name.tag, now));
         }
     }
 

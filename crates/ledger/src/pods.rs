@@ -56,19 +56,17 @@ impl Ledger {
             return Err(Refusal::new(Code::InvalidGpuRequest, "reservation-other", message, help));
         }
         let now = self.machine.boot_seconds().map_err(|e| Refusal::internal("ledger", &e))?;
-        leases.iter().try_for_each(|(name, lease)| self.prolong(locked, lease, &name.tag, now))?;
+        leases.into_iter().try_for_each(|(name, lease)| self.prolong(locked, lease, &name.tag, now))?;
         Ok(Some(Reserved { token: token.to_owned(), contract: promise.contract, pod: Some(pod.clone()) }))
     }
 
     /// Lets the time of a pod's reservation begin now.
-    pub(crate) fn prolong(&self, locked: &Locked, lease: &Lease, tag: &str, now: u64) -> Result<(), LedgerError> {
-        let HeldBy::Reservation { pod: Some(pod), seconds: Some(seconds), .. } = &lease.holder else { return Ok(()) };
-        let until = now.saturating_add(*seconds);
-        let holder = HeldBy::Reservation { until, pod: Some(pod.clone()), seconds: Some(*seconds) };
-        let path = Name::path(&lease.pci, tag);
-        let bytes = serde_json::to_vec(&Lease { holder, ..lease.clone() })
-            .map_err(|e| LedgerError::new("write", &self.path(&path), &e))?;
-        locked.place(&path, &bytes)
+    pub(crate) fn prolong(&self, locked: &Locked, mut lease: Lease, tag: &str, now: u64) -> Result<(), LedgerError> {
+        if let HeldBy::Reservation { until, pod: Some(_), seconds: Some(seconds) } = &mut lease.holder {
+            *until = now.saturating_add(*seconds);
+            self.place_lease(locked, tag, &lease)?;
+        }
+        Ok(())
     }
 
     /// Whether a token's leases hold, all of them.

@@ -60,12 +60,12 @@ impl Ledger {
         own.filter_map(|name| self.read(name).ok().map(granted)).collect()
     }
 
-    /// Who has which GPU (PCI address), in words for operators.
+    /// Every leased GPU (PCI address) and its holder, for operators.
     #[must_use]
-    pub fn holders(&self) -> Vec<(String, String)> {
+    pub fn holders(&self) -> Vec<String> {
         let names = self.names().unwrap_or_default();
-        let holder = |name: &Name| self.read(name).map_or_else(|_| name.tag.clone(), |l| l.holder.name().to_owned());
-        names.iter().map(|name| (name.pci.clone(), holder(name))).collect()
+        let line = |name: &Name| Some(format!("{} {}", name.pci, self.read(name).ok()?.holder.name()));
+        names.iter().filter_map(line).collect()
     }
 
     /// The spec that lay at this path before our edits, whosever it was.

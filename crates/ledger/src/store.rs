@@ -227,6 +227,13 @@ impl Ledger {
         allocate(inventory, &|pci| taken.contains(&pci), request, &previous).map(|chosen| (chosen, own))
     }
 
+    /// Writes one lease.
+    pub(crate) fn place_lease(&self, locked: &Locked, tag: &str, lease: &Lease) -> Result<(), LedgerError> {
+        let path = Name::path(&lease.pci, tag);
+        let bytes = serde_json::to_vec(lease).map_err(|e| LedgerError::new("write", &self.path(&path), &e))?;
+        locked.place(&path, &bytes)
+    }
+
     /// Writes one lease after the other; those written are taken back when one fails. If this process dies half-way,
     /// they name a creator that is gone, and are reclaimed.
     pub(crate) fn write_leases(
@@ -238,12 +245,7 @@ impl Ledger {
         boot: &str,
     ) -> Result<(), LedgerError> {
         for (done, gpu) in gpus.iter().enumerate() {
-            let path = Name::path(&gpu.pci, tag);
-            let lease = Lease::new(gpu, holder, boot, node::now());
-            let written = serde_json::to_vec(&lease)
-                .map_err(|e| LedgerError::new("write", &self.path(&path), &e))
-                .and_then(|bytes| locked.place(&path, &bytes));
-            if let Err(error) = written {
+            if let Err(error) = self.place_lease(locked, tag, &Lease::new(gpu, holder, boot, node::now())) {
                 for gpu in gpus.iter().take(done) {
                     // The first error is the one worth telling; what cannot be taken back is reclaimed.
                     let _ = locked.remove(&Name::path(&gpu.pci, tag));

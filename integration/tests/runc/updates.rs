@@ -16,7 +16,7 @@ use crate::{Bench, CRUN, RUNC, VERSION_1, VERSION_2, inside};
 /// Where newer runtimes than the distribution's are unpacked.
 fn newer(name: &str) -> PathBuf {
     let cache = std::env::var_os("QUILT_TEST_CACHE").map_or_else(|| PathBuf::from(".cache"), PathBuf::from);
-    cache.join("engines").join(name)
+    cache.join("engines/low-level").join(name)
 }
 
 /// Device lists of engines, each a trap of its own.
@@ -109,6 +109,6 @@ fn no_update_changes_devices_over_crun() -> Result<()> {
 #[test]
 fn no_update_changes_devices_over_crun_in_version_2() -> Result<()> {
     // The distribution's crun 1.8 needs CAP_SYS_RESOURCE there.
-    let crun = newer("crun");
+    let crun = newer("crun-1.21");
     devices_stay("no_update_changes_devices_over_crun_in_version_2", &crun.to_string_lossy(), VERSION_2)
 }
