@@ -1,7 +1,7 @@
 //! `update` as engines send it, over runc and crun and both versions of control groups: limits change, devices do not.
 //!
-//! containerd's CRI sends the whole resources of the spec that it keeps, which is the tenant's: its device list has no
-//! GPU, and with a privileged container's it has everything.
+//! Field case D16: a GPU is lost when limits change. containerd's CRI sends the whole resources of the spec that it keeps,
+//! which is the tenant's: its device list has no GPU, and a privileged container's has everything.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{Bench, CRUN, RUNC, VERSION_1, VERSION_2, inside};
 
 /// Where newer runtimes than the distribution's are unpacked.
-fn newer(name: &str) -> PathBuf {
+pub(crate) fn newer(name: &str) -> PathBuf {
     let cache = std::env::var_os("QUILT_TEST_CACHE").map_or_else(|| PathBuf::from(".cache"), PathBuf::from);
     cache.join("engines/low-level").join(name)
 }
@@ -92,23 +92,23 @@ fn open(path: &Path) -> Result<File> {
 }
 
 #[test]
-fn no_update_changes_devices_over_runc() -> Result<()> {
-    devices_stay("no_update_changes_devices_over_runc", RUNC, "true")
+fn d16_no_update_changes_devices_over_runc() -> Result<()> {
+    devices_stay("d16_no_update_changes_devices_over_runc", RUNC, "true")
 }
 
 #[test]
-fn no_update_changes_devices_over_runc_in_version_2() -> Result<()> {
-    devices_stay("no_update_changes_devices_over_runc_in_version_2", RUNC, VERSION_2)
+fn d16_no_update_changes_devices_over_runc_in_version_2() -> Result<()> {
+    devices_stay("d16_no_update_changes_devices_over_runc_in_version_2", RUNC, VERSION_2)
 }
 
 #[test]
-fn no_update_changes_devices_over_crun() -> Result<()> {
-    devices_stay("no_update_changes_devices_over_crun", CRUN, VERSION_1)
+fn d16_no_update_changes_devices_over_crun() -> Result<()> {
+    devices_stay("d16_no_update_changes_devices_over_crun", CRUN, VERSION_1)
 }
 
 #[test]
-fn no_update_changes_devices_over_crun_in_version_2() -> Result<()> {
+fn d16_no_update_changes_devices_over_crun_in_version_2() -> Result<()> {
     // The distribution's crun 1.8 needs CAP_SYS_RESOURCE there.
     let crun = newer("crun-1.21");
-    devices_stay("no_update_changes_devices_over_crun_in_version_2", &crun.to_string_lossy(), VERSION_2)
+    devices_stay("d16_no_update_changes_devices_over_crun_in_version_2", &crun.to_string_lossy(), VERSION_2)
 }
