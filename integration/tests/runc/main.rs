@@ -9,6 +9,7 @@ mod hook;
 mod lifecycle;
 mod lookalikes;
 mod own_folders;
+mod pods;
 mod refusals;
 mod reservations;
 mod tenant;
