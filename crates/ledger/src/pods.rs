@@ -82,16 +82,12 @@ impl Ledger {
         name.token().is_some() && self.read(name).is_ok_and(of)
     }
 
-    /// The leases that take a GPU from this holder. To a pod's container that is named GPUs, those its pod has are open.
-    pub(crate) fn in_the_way(&self, mut leases: Vec<Name>, request: &Request, holder: &HeldBy) -> Vec<Name> {
-        if let HeldBy::Reservation { pod: Some(pod), .. } = holder
-            && !request.ids.is_empty()
-        {
-            let of_pod: Vec<String> =
-                leases.iter().filter(|l| self.is_of_pod(l, &pod.uid)).map(|l| l.pci.clone()).collect();
-            leases.retain(|lease| !of_pod.contains(&lease.pci));
-        }
-        leases
+    /// The GPUs (PCI addresses) that are open to a pod's container although they are leased, when it is named GPUs: its
+    /// pod's.
+    pub(crate) fn open_to(&self, pod: Option<&PodContainer>, request: &Request) -> Result<Vec<String>, LedgerError> {
+        let Some(pod) = pod.filter(|_| !request.ids.is_empty()) else { return Ok(Vec::new()) };
+        let names = self.names()?;
+        Ok(names.into_iter().filter(|lease| self.is_of_pod(lease, &pod.uid)).map(|lease| lease.pci).collect())
     }
 
     /// The refusal for a restart that came too early.

@@ -84,7 +84,8 @@ impl Ledger {
             return Ok(earlier);
         }
         let holder = HeldBy::Reservation { until, pod: pod.cloned(), seconds: Some(seconds) };
-        let gpus = self.lease_out(&locked, self.names()?, inventory, request, &tag(&token), &holder)?;
+        let open = self.open_to(pod, request)?;
+        let gpus = self.lease_out(&locked, &open, inventory, request, &tag(&token), &holder)?;
         let promised = build(&gpus).and_then(|contract| {
             self.refuse_known(&contract.id)?;
             let promise = Promise { version: 1, boot_id, until, pod: pod.cloned(), contract };

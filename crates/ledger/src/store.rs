@@ -120,7 +120,7 @@ impl Ledger {
         let locked = self.lock()?;
         let leases = self.names()?;
         self.refuse_living(&leases, holder)?;
-        self.lease_out(&locked, leases, inventory, request, holder.key.as_str(), &holder.held_by())
+        self.lease_out(&locked, &[], inventory, request, holder.key.as_str(), &holder.held_by())
     }
 
     /// Gives GPUs to something known by name (`vm:NAME`), until [`Ledger::release_named`] or another boot.
@@ -140,7 +140,7 @@ impl Ledger {
         let locked = self.lock()?;
         self.lease_out(
             &locked,
-            self.names()?,
+            &[],
             inventory,
             request,
             named_key(name).as_str(),
@@ -175,21 +175,24 @@ impl Ledger {
             .then(|| format!("processes are left in its cgroup {cgroup}"))
     }
 
-    /// Allocates and writes leases with this tag. Nothing is left of it when it fails.
+    /// Allocates and writes leases with this tag. Leases on the GPUs in `open` are not in the way. Nothing is left of it
+    /// when it fails.
     pub(crate) fn lease_out(
         &self,
         locked: &Locked,
-        leases: Vec<Name>,
+        open: &[String],
         inventory: &Inventory,
         request: &Request,
         tag: &str,
         holder: &HeldBy,
     ) -> Result<Vec<Granted>, Refusal> {
         let boot = self.machine.boot_id().map_err(|e| Refusal::internal("ledger", &e))?;
-        let leases = self.in_the_way(leases, request, holder);
-        let (chosen, own) = match self.choose(&leases, inventory, request, tag) {
+        let leases = || -> Result<Vec<Name>, LedgerError> {
+            Ok(self.names()?.into_iter().filter(|lease| !open.contains(&lease.pci)).collect())
+        };
+        let (chosen, own) = match self.choose(&leases()?, inventory, request, tag) {
             Err(refusal) if refusal.code == Code::CapacityFull && self.reclaim_locked(locked)? > 0 => {
-                self.choose(&self.in_the_way(self.names()?, request, holder), inventory, request, tag)?
+                self.choose(&leases()?, inventory, request, tag)?
             }
             other => other?,
         };
