@@ -8,6 +8,8 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 SYSCONF ?= /etc
 CARGO   ?= cargo
+# What engines are told, under share/quilt-gpu.
+ENGINES := daemon.json containerd-version-2.toml containerd-version-3.toml crio.conf podman.conf kubernetes.yaml
 
 .PHONY: build static dynamic prepare demo test conformance lint install uninstall clean
 
@@ -60,7 +62,7 @@ install:
 	$(DYNAMIC)/quilt-gpu man $(DESTDIR)$(PREFIX)/share/man/man1
 	test -e $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml || install -D -m 0644 configs/config.toml $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml
 	install -d $(DESTDIR)$(PREFIX)/share/quilt-gpu
-	sed 's|/usr/local/bin|$(PREFIX)/bin|' configs/daemon.json > $(DESTDIR)$(PREFIX)/share/quilt-gpu/daemon.json
+	for file in $(ENGINES); do sed 's|/usr/local/bin|$(PREFIX)/bin|' configs/$$file > $(DESTDIR)$(PREFIX)/share/quilt-gpu/$$file || exit 1; done
 	install -D -m 0644 configs/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/quilt-gpu.conf
 	test -L $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime || ln -s "$$(PATH="$$PATH:/usr/sbin:/sbin" command -v runc || echo /usr/sbin/runc)" $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime
 
