@@ -8,8 +8,10 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 SYSCONF ?= /etc
 CARGO   ?= cargo
+# What engines are told, under share/quilt-gpu.
+ENGINES := daemon.json containerd-version-2.toml containerd-version-3.toml crio.conf podman.conf kubernetes.yaml
 
-.PHONY: build static dynamic prepare demo test lint install uninstall clean
+.PHONY: build static dynamic prepare demo test conformance lint install uninstall clean
 
 build: static dynamic
 
@@ -39,7 +41,17 @@ test: prepare build lint
 	integration/setup.sh docker
 	integration/setup.sh driver
 	integration/setup.sh engines
+	integration/setup.sh suites
 	integration/test.sh
+	integration/conformance/runc.sh --quick
+
+# Other projects' tests of runtimes, against the bare runtime. CG=v2: on cgroup v2. RUNC_VERSION=1.3: with that runc.
+# QUICK=1: the part of runc's that make test runs as well.
+conformance: prepare build
+	integration/setup.sh engines
+	integration/setup.sh $(if $(QUICK),suites,runtime-tools)
+	integration/conformance/runc.sh $(if $(QUICK),--quick)
+	$(if $(QUICK),,integration/conformance/runtime-tools.sh)
 
 # Installs what `make build` built.
 install:
@@ -50,7 +62,7 @@ install:
 	$(DYNAMIC)/quilt-gpu man $(DESTDIR)$(PREFIX)/share/man/man1
 	test -e $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml || install -D -m 0644 configs/config.toml $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml
 	install -d $(DESTDIR)$(PREFIX)/share/quilt-gpu
-	sed 's|/usr/local/bin|$(PREFIX)/bin|' configs/daemon.json > $(DESTDIR)$(PREFIX)/share/quilt-gpu/daemon.json
+	for file in $(ENGINES); do sed 's|/usr/local/bin|$(PREFIX)/bin|' configs/$$file > $(DESTDIR)$(PREFIX)/share/quilt-gpu/$$file || exit 1; done
 	install -D -m 0644 configs/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/quilt-gpu.conf
 	test -L $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime || ln -s "$$(PATH="$$PATH:/usr/sbin:/sbin" command -v runc || echo /usr/sbin/runc)" $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime
 

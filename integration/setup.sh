@@ -4,7 +4,8 @@
 #   setup.sh docker    Docker's daemon and client      (tests; no daemon is started)
 #   setup.sh driver    NVIDIA's libraries into .cache  (tests; stand-ins serve where they are missing)
 #   setup.sh engines   every other engine and runtime into .cache, and what drives them  (tests)
-#   setup.sh suites    other projects' tests for such runtimes into .cache  (make conformance)
+#   setup.sh suites    runc's own tests into .cache  (tests, make conformance)
+#   setup.sh runtime-tools    programs that validate runtimes into .cache  (make conformance)
 # Several words do several things. Quick when all is there; says what it installs.
 set -euo pipefail
 workspace=$(cd "$(dirname "$0")/.." && pwd)
@@ -140,6 +141,7 @@ fetch_driver() {
 for task in "$@"; do
   case $task in
     runtime|docker|driver|engines|suites) $task ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    runtime-tools) runtime_tools ;;
+    *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done

@@ -22,6 +22,11 @@ fetch_suites() {
   rm -rf "$engines/work-apt"
 }
 
+runtime_tools() {
+  suites
+  alone compile part suites/runtime-tools compile_runtime_tools trixie
+}
+
 make_busybox_image() {
   local applet
   mkdir -p root/{bin,sbin,usr/bin,dev,proc,sys,tmp,etc,root,var}
@@ -49,14 +54,36 @@ fetch_helpers() {
 fetch_runc_suite() {
   local helper
   apt_state_of "$1"
-  APT_CONFIG=$engines/work-apt/$1/apt.conf apt-get -qq source --download-only runc
+  APT_CONFIG=$engines/work-apt/$1/apt.conf apt-get -qq source --download-only --tar-only runc
   mkdir made
   tar -C made --strip-components=1 -xf runc_*.orig.tar.xz
   # In place of a download: the caller names the images.
   printf '#!/bin/sh\nprintf "BUSYBOX_IMAGE=%%s\\\\nDEBIAN_IMAGE=%%s\\\\n" "$BUSYBOX_IMAGE" "$DEBIAN_IMAGE"\n' \
     >made/tests/integration/get-images.sh
   for helper in "$suites"/helpers/*; do
+    [ -e "$helper" ] || continue
     # shellcheck disable=SC2059 # the format is the caller's
     install -D "$helper" "made/$(printf "$2" "${helper##*/}" "${helper##*/}")"
   done
+}
+
+# Compiled in a root of its own, of which only the programs stay.
+compile_runtime_tools() {
+  local name=golang-github-opencontainers-runtime-tools place packages
+  apt_state_of "$1"
+  APT_CONFIG=$engines/work-apt/$1/apt.conf apt-get -qq source --download-only --tar-only $name
+  # The package itself for what it depends on, then what only its programs need.
+  packages=golang-go,$name-dev,$(printf 'golang-github-%s-dev,' google-uuid urfave-cli mrunalp-fileutils \
+    opencontainers-selinux hashicorp-go-multierror moby-sys)golang-golang-x-sys-dev
+  mmdebstrap --mode=root --variant=apt --skip=check/empty --include="$packages" "$1" root \
+    "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(archive) $1 main"
+  place=root/go/src/github.com/opencontainers/runtime-tools
+  mkdir -p $place/made root/go/src/github.com/mndrix/tap-go
+  tar -C $place --strip-components=1 -xf ${name}_*.orig.tar.xz
+  cp "$workspace/integration/conformance/tap.go" root/go/src/github.com/mndrix/tap-go/
+  chroot root env --chdir="/${place#root/}" PATH=/usr/bin:/bin HOME=/root GO111MODULE=off \
+    GOROOT=/usr/lib/go GOPATH=/go:/usr/share/gocode CGO_ENABLED=0 GOFLAGS=-buildvcs=false \
+    sh -c 'mkdir made/programs && go build -o made/programs ./validation/... && go build -o made/runtimetest ./cmd/runtimetest'
+  mv $place/rootfs-amd64.tar.gz $place/made/
+  mv $place/made made
 }

@@ -23,6 +23,7 @@ echo "tests by what they ran on:"
 awk -v runc="$runc" -v docker="$docker" '
     /Running .*tests\/(docker|fixtures)/         { on = docker; next }
     /Running .*tests\/(runc|crash|parallel)/          { on = runc; next }
+    /Running .*tests\/harness/                     { on = "every engine"; next }
     /Running |Doc-tests /                          { on = "no engine"; next }
     /^test result:/ { n[on] += $4; passed += $4; bad += $6; skipped += $8 }
     END {

@@ -30,8 +30,15 @@ chmod 755 "$scratch"
 mkdir "$scratch/tmp"
 export TMPDIR=$scratch/tmp
 
+# Tests that fail or are ended leave programs, containers and mounts. They are known by paths that are this run's alone.
 clean() {
-  # Suites leave mounts of containers that failed.
+  local state id
+  for state in "$scratch"/tmp/bats-run-*/runc.*/state; do
+    for id in "$state"/*; do
+      [ ! -d "$id" ] || "$low_level" --root "$state" delete --force "${id##*/}"
+    done
+  done
+  pgrep --full -- "$scratch/" | while read -r id; do [ "$id" = $$ ] || kill "$id"; done
   awk -v below="$scratch/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | sort -r |
     while read -r mount; do umount -l "$mount"; done
   rm -rf --one-file-system "$scratch"
@@ -39,10 +46,17 @@ clean() {
 trap clean EXIT
 trap 'exit 130' INT TERM
 
-# install_node NAME LOW_LEVEL: quilt-gpu on a node of its own. `empty` has no GPU; on `gpus` there are two to be guarded.
+# install_node NAME LOW_LEVEL: quilt-gpu on a node of its own. `empty` has no GPU; on `gpus` there are two to be guarded;
+# on `bare` there is no quilt-gpu. Each has what a suite tests as `runc`, since help texts show the name a program has.
 install_node() {
   local folder=$scratch/node-$1
   local host=$folder/host
+  mkdir "$folder"
+  if [ "$1" = bare ]; then
+    ln -s "$2" "$folder/runc"
+    return
+  fi
+  ln -s "$quilt" "$folder/runc"
   mkdir -p "$folder"/{state,log} "$host"/{dev,sys/bus/pci/devices,proc/sys/kernel/random}
   cp /proc/sys/kernel/random/boot_id "$host/proc/sys/kernel/random/boot_id"
   printf 'Character devices:\n  1 mem\n  5 /dev/tty\n 10 misc\n136 pts\n' >"$host/proc/devices"
@@ -71,18 +85,5 @@ EOF
   ln -s "$2" "$folder/low-level-runtime"
 }
 
-# through NODE COMMAND...: with quilt-gpu of that node found by whoever starts it; `bare` is no node.
-through() {
-  local node=$1
-  shift
-  if [ "$node" = bare ]; then
-    env --unset=QUILT_GPU_CONFIG "$@"
-  else
-    env QUILT_GPU_CONFIG="$scratch/node-$node/config.toml" "$@"
-  fi
-}
-
-# program_of NODE LOW_LEVEL: what a suite is told to test.
-program_of() {
-  [ "$1" = bare ] && echo "$2" || echo "$quilt"
-}
+# on NODE COMMAND...: quilt-gpu, if it is called at all, is that of this node.
+on() { env QUILT_GPU_CONFIG="$scratch/node-$1/config.toml" "${@:2}"; }

@@ -3,7 +3,7 @@
 # run: only what passes alone and fails through quilt-gpu-runtime counts. Exit status 1 when there is such a test.
 #   runc.sh            every test, three times: alone, on a node without GPUs, on a node with two
 #   runc.sh --quick    about a third of the tests, once, on a node with GPUs; alone only what failed
-#   RUNC=1.3           another runc and its tests (default 1.1)
+#   RUNC_VERSION=1.3   another runc and its tests (default 1.1)
 #   CG=v2              on cgroup v2, in a mount namespace of its own (default: what the machine has)
 set -uo pipefail
 if [ "${CG:-}" = v2 ] && [ -z "${CONFORMANCE_IN_V2:-}" ]; then
@@ -13,17 +13,16 @@ if [ "${CG:-}" = v2 ] && [ -z "${CONFORMANCE_IN_V2:-}" ]; then
 fi
 . "$(dirname "$0")/common.sh"
 
-version=${RUNC:-1.1}
+version=${RUNC_VERSION:-1.1}
 low_level=$(readlink -f "$engines/low-level/runc-$version") || die "no runc $version: run integration/setup.sh engines"
 tests=$suites/runc-$version/tests/integration
 [ -d "$tests" ] || die "no tests of runc $version: run integration/setup.sh suites"
 export BUSYBOX_IMAGE=$suites/busybox.tar DEBIAN_IMAGE=$suites/debian.tar
-unset RUNC
 
 quick_files="create delete exec state start start_hello start_detached kill list ps hooks tty mounts dev run version"
 # One of idmap's hangs with and without us until the time is over.
 left_out=" ${LEAVE_OUT:-idmap} "
-limit=300
+limit=150
 
 # A line for each test: NODE FILE STATUS NAME, with tabs.
 results=$scratch/results
@@ -31,12 +30,11 @@ results=$scratch/results
 
 # bats NODE FILE [NAME]: the lines of a file's tests, or of one test.
 bats_lines() {
-  local node=$1 file=$2 words program
-  program=$(program_of "$node" "$low_level")
+  local node=$1 file=$2 words
   words=(timeout "$limit" bats --tap)
   [ $# -lt 3 ] || words+=(--filter "^$(sed 's/[][\.*^$+?(){}|/]/\\&/g' <<<"$3")\$")
   # Tests of terminals need one to be there.
-  (cd "$tests" && through "$node" env RUNC="$program" script --quiet --return --command \
+  (cd "$tests" && on "$node" env RUNC="$scratch/node-$node/runc" script --quiet --return --command \
     "$(printf '%q ' "${words[@]}" "$file.bats")" /dev/null </dev/null 8>&-) | tr -d '\r' >"$scratch/tap"
   [ -z "${KEEP:-}" ] || { mkdir -p "$KEEP"; cat "$scratch/tap" >>"$KEEP/$node-$file.tap"; }
   awk -v OFS='\t' -v node="$node" -v file="$file" '
@@ -116,7 +114,7 @@ else
   nodes="empty gpus"
   sides="bare empty gpus"
 fi
-for node in $nodes; do install_node "$node" "$low_level"; done
+for node in bare $nodes; do install_node "$node" "$low_level"; done
 
 say "$("$low_level" --version | head -n 1), cgroup $([ "$(stat -f -c %T /sys/fs/cgroup)" = cgroup2fs ] && echo v2 || echo v1)"
 for file in $files; do

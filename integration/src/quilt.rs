@@ -3,6 +3,7 @@
 //!
 //! Only writes what an operator would write; it knows the configuration's keys and nothing else.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -90,6 +91,13 @@ impl Quilt {
     /// The hook, for bundles that a test puts it into.
     pub fn hook(&self) -> &Path {
         &self.binaries.hook
+    }
+
+    /// The folders that its programs lie in.
+    pub fn programs(&self) -> Vec<PathBuf> {
+        let Binaries { runtime, hook, helper } = &self.binaries;
+        let folders = [runtime, hook, helper].into_iter().filter_map(|program| program.parent());
+        folders.map(Path::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The variable that leads every binary to this configuration.

@@ -58,10 +58,23 @@ set -e
 groups=$1 root=$2
 shift 2
 ip link set lo up
-case $groups in
-  v1) ! mountpoint -q /sys/fs/cgroup/unified || umount /sys/fs/cgroup/unified ;;
-  v2) umount -l /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup ;;
-esac
+if [ "$groups" = v2 ]; then
+  umount -l /sys/fs/cgroup
+  mount -t cgroup2 none /sys/fs/cgroup
+elif [ "$(stat -f -c %T /sys/fs/cgroup)" = tmpfs ]; then
+  # The folder around the hierarchies is the room's own: Podman makes folders there for controllers that are none.
+  mount -t tmpfs -o mode=755 tmpfs /mnt
+  for path in /sys/fs/cgroup/*; do
+    if [ -L "$path" ]; then
+      cp -P "$path" /mnt
+    elif mountpoint -q "$path" && [ "$groups${path##*/}" != v1unified ]; then
+      mkdir "/mnt/${path##*/}"
+      mount --move "$path" "/mnt/${path##*/}"
+    fi
+  done
+  umount -l /sys/fs/cgroup
+  mount --move /mnt /sys/fs/cgroup
+fi
 if [ -n "$root" ]; then
   # Written to in memory: the next room begins as this one did.
   mount -t tmpfs -o mode=755 tmpfs "$root/mnt"

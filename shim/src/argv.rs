@@ -282,21 +282,27 @@ pub(crate) fn parse<'a>(words: &[&'a str]) -> Result<Parsed<'a>, Refusal> {
         return Ok(Parsed::Pass);
     };
     let mut reader = Reader { words, at: 0, flags: Vec::new(), doubt: None };
-    reader.flags_of(GLOBAL_VALUES, GLOBAL_SWITCHES);
+    reader.flags_of(GLOBAL_VALUES, GLOBAL_SWITCHES, 0);
     let verb_index = reader.at;
     if reader.words.get(verb_index).and_then(|w| Verb::of(w.as_bytes())) != Some(verb) {
         reader.doubt.get_or_insert((verb_index, "the verb is not where it should be"));
     }
     reader.at += 1;
     let (values, switches) = verb.flags();
-    reader.flags_of(values, switches);
+    let first = reader.flags.len();
+    reader.flags_of(values, switches, first);
     let id = words.get(reader.at).copied().unwrap_or("");
+    reader.at += 1;
+    // runc takes them on both sides of the id, and its users write them so; crun leaves those behind it out.
+    if verb == Verb::Update {
+        reader.flags_of(values, switches, first);
+    }
     // exec: what follows the id is the tenant's command.
     if verb != Verb::Exec
-        && let Some(extra) = words.get(reader.at + 1)
+        && let Some(extra) = words.get(reader.at)
         && !extra.is_empty()
     {
-        reader.doubt.get_or_insert((reader.at + 1, "nothing may follow the container id"));
+        reader.doubt.get_or_insert((reader.at, "nothing may follow the container id"));
     }
     let doubt = reader.doubt;
     if let Some((at, why)) = doubt
@@ -326,9 +332,8 @@ struct Reader<'w, 'a> {
 }
 
 impl Reader<'_, '_> {
-    /// Reads flags up to the first word that is none.
-    fn flags_of(&mut self, values: &[&str], switches: &[&str]) {
-        let first = self.flags.len();
+    /// Reads flags up to the first word that is none. Each may be there once among those from `first` on.
+    fn flags_of(&mut self, values: &[&str], switches: &[&str], first: usize) {
         while let Some(word) = self.words.get(self.at).copied() {
             if !word.starts_with('-') || word == "-" {
                 return;
@@ -358,12 +363,20 @@ impl Reader<'_, '_> {
             if values.contains(&name) && value.is_none_or(str::is_empty) {
                 self.doubt.get_or_insert((at, "the flag has no value"));
             }
+            // runc puts flags in front of other words before it reads them; `-` and `-1` stay where they are.
+            if held != at && value.is_some_and(looks_like_a_flag) {
+                self.doubt.get_or_insert((held, "the flag's value looks like a flag"));
+            }
             if self.flags.iter().skip(first).any(|f| long(f.name) == long(name)) {
                 self.doubt.get_or_insert((at, "the flag is given twice"));
             }
             self.flags.push(Flag { name, value, word: held });
         }
     }
+}
+
+fn looks_like_a_flag(value: &str) -> bool {
+    matches!(value.as_bytes(), [b'-', b'-' | b'a'..=b'z' | b'A'..=b'Z', ..])
 }
 
 fn long(name: &str) -> &str {

@@ -12,7 +12,7 @@ use node::Node;
 
 use crate::bundle::Bundle;
 use crate::create::numbers;
-use crate::decide::decide;
+use crate::decide::{Decision, decide};
 use crate::edits;
 use crate::grant;
 use crate::setup::{Setup, flavour};
@@ -64,7 +64,7 @@ pub fn check(
     let mut verdict =
         Verdict { refusals: std::mem::take(&mut decision.refusals), notes: Vec::new(), grant: None, patch: Vec::new() };
     if verdict.refusals.is_empty() {
-        match would_grant(setup, &decision.asked, inventory) {
+        match would_grant(setup, &decision, inventory) {
             Ok(grant) => verdict.grant = grant,
             Err(refusal) => verdict.refusals.push(refusal),
         }
@@ -89,16 +89,16 @@ pub fn check(
 /// The contract that would be made now, without taking anything.
 fn would_grant(
     setup: &Setup,
-    asked: &Asked,
+    decision: &Decision<'_>,
     inventory: impl FnOnce() -> Result<Inventory, Refusal>,
 ) -> Result<Option<Contract>, Refusal> {
-    match asked {
+    match &decision.asked {
         Asked::Nothing => Ok(None),
         Asked::Reserved { token, .. } => {
             let nothing_there = "the node has no ledger yet, so nothing is reserved";
             let ledger =
                 Ledger::open_existing(setup.state_dir()).ok_or_else(|| Refusal::internal("ledger", &nothing_there))?;
-            ledger.reservation(token).map(Some)
+            ledger.reservation(token, words::in_pod(&decision.spec).as_ref()).map(Some)
         }
         Asked::Gpus(request) => {
             grant::within_ceilings(request, &setup.config)?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use contract::Refusal;
 use contract::key::Key;
+use ledger::Ledger;
 
 use crate::argv::Call;
 use crate::handover;
@@ -28,6 +29,12 @@ impl<'a> Container<'a> {
         let root = handover::state_root(call, &low_level);
         let key = Key::of(&root.to_string_lossy(), call.id);
         Ok(Self { call, setup, low_level, root, key })
+    }
+
+    /// The low-level runtime that made the container, which alone can read its state.
+    pub(crate) fn made_by(&self) -> PathBuf {
+        let ledger = Ledger::open_existing(self.setup.state_dir());
+        ledger.and_then(|ledger| ledger.low_level(&self.key)).unwrap_or_else(|| self.low_level.clone())
     }
 
     /// Whether the low-level runtime knows a container of this id.

@@ -164,6 +164,7 @@ impl<'a> Making<'a> {
             state_root: self.container.root.to_string_lossy().into_owned(),
             low_level: self.container.low_level.to_string_lossy().into_owned(),
             cgroup: self.cgroup().map(str::to_owned),
+            pod: words::in_pod(&self.decision.spec),
             creator: process::me(),
         }
     }

@@ -20,7 +20,7 @@ pub(crate) fn delete(container: &Container<'_>, words: Words) -> Result<i32, Ref
         return Err(handover::become_runtime(&container.low_level, &words));
     };
     // The runtime that made the container keeps its state in a form of its own: it alone can remove it.
-    let low_level = ledger.low_level(&container.key).unwrap_or_else(|| container.low_level.clone());
+    let low_level = container.made_by();
     let status = handover::run_runtime(&low_level, &words)?;
     // `delete --force` of an id that is gone succeeds: only an absent state folder says that the container is gone.
     if std::fs::symlink_metadata(container.root.join(container.call.id)).is_err() {

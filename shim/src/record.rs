@@ -3,9 +3,9 @@
 use contract::json::{parse_data, to_value};
 use contract::key::sha256;
 use contract::request::Asked;
-use contract::{Contract, Granted, Note, Refusal};
-use ledger::Reclaimed;
+use contract::{Code, Contract, Granted, Note, Refusal};
 use ledger::audit::{Audit, AuditError, Kind, Record};
+use ledger::{Ledger, Reclaimed};
 use serde_json::{Map, Value, json};
 
 use crate::bundle::Bundle;
@@ -73,6 +73,11 @@ pub(crate) fn refused(container: &Container<'_>, bundle: &Bundle, refusals: &[Re
     fields.insert("bundle".into(), bundle.path.to_string_lossy().into());
     fields.insert("spec_before".into(), sha256(&bundle.bytes).into());
     fields.insert("refusals".into(), refusals.iter().map(Refusal::to_json).collect());
+    if refusals.iter().any(|refusal| refusal.code == Code::CapacityFull) {
+        // The tenant is told how many, the operator who.
+        let holders = Ledger::open_existing(container.setup.state_dir()).map(|ledger| ledger.holders());
+        fields.insert("holders".into(), holders.unwrap_or_default().into());
+    }
     let _ = append(container.setup, Kind::Refuse, fields);
 }
 
@@ -131,5 +136,8 @@ fn json_value(text: String) -> Value {
 }
 
 fn append(setup: &Setup, kind: Kind, fields: Map<String, Value>) -> Result<(), AuditError> {
-    Audit::open(setup.log_dir())?.append(&Record { kind, fields }).map(|_| ())
+    let audit = Audit::open(setup.log_dir())?;
+    // Neither a probe nor a resize waits for a log in trouble.
+    let audit = if matches!(kind, Kind::Exec | Kind::Update) { audit.hasty() } else { audit };
+    audit.append(&Record { kind, fields }).map(|_| ())
 }

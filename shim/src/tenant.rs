@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use contract::json::{self, MAX_BYTES, Value};
-use contract::{Code, Refusal};
+use contract::Refusal;
+use contract::json::{self, MAX_BYTES, Node, Value};
 use ledger::Ledger;
 use ledger::audit::Kind;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -15,14 +15,11 @@ use crate::record;
 
 /// `exec`: a process of a container with a contract sees the contract's environment. Never fails because of us.
 pub(crate) fn exec(container: &Container<'_>, words: Words) -> Refusal {
-    let contract = Ledger::open_existing(container.setup.state_dir()).and_then(|ledger| {
-        let low_level = ledger.low_level(&container.key);
-        ledger.contract(&container.key).ok().flatten().map(|contract| (contract, low_level))
-    });
-    let Some((contract, low_level)) = contract else {
+    let ledger = Ledger::open_existing(container.setup.state_dir());
+    let Some(contract) = ledger.and_then(|ledger| ledger.contract(&container.key).ok().flatten()) else {
         return handover::become_runtime(&container.low_level, &words);
     };
-    let low_level = low_level.unwrap_or_else(|| container.low_level.clone());
+    let low_level = container.made_by();
     let Some((file, index)) = container.call.value_at("process", "p") else {
         // Without a process file the runtime takes the container's own environment, which has the variables.
         return handover::become_runtime(&low_level, &words);
@@ -71,33 +68,46 @@ fn in_memory(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// `update`: limits may change, devices may not.
+/// `update`: limits may change, devices may not. containerd sends the whole resources of its own copy of the spec, device
+/// list included, which runc ignores and crun carries out: the low-level runtime gets the same bytes without that list.
 ///
 /// # Errors
-/// `TENANT_GPU_RULE` when the new resources speak about devices, `UNSAFE_SPEC` when they cannot be read in one way.
+/// `UNSAFE_SPEC` when the resources cannot be read in one way.
 pub(crate) fn update(container: &Container<'_>, words: Words) -> Result<i32, Refusal> {
-    let Some((file, _)) = container.call.value_at("resources", "r") else {
-        return Err(handover::become_runtime(&container.low_level, &words));
+    let low_level = container.made_by();
+    let Some((file, index)) = container.call.value_at("resources", "r") else {
+        return Err(handover::become_runtime(&low_level, &words));
     };
     let bytes = read_resources(file)?;
-    let document = json::parse_oci(&bytes)?;
-    let devices = document.get("devices").is_some_and(|d| !matches!(&d.value, Value::Array(items) if items.is_empty()));
-    if devices {
-        return Err(Refusal::new(
-            Code::TenantGpuRule,
-            "update-devices",
-            "an update cannot change which devices a container may open",
-            "leave devices out of the resources",
-        )
-        .at("/devices", ""));
+    let without = without_devices(&bytes, &json::parse_oci(&bytes)?);
+    if without.is_some() {
+        record::event(
+            Kind::Update,
+            container,
+            "the device list of the update was left out: an update changes limits only",
+        );
     }
     // What was judged is what the runtime reads, from standard input or from the file's name alike.
-    let copy = in_memory(&bytes).map_err(|e| Refusal::internal("update", &e))?;
+    let copy = in_memory(&without.unwrap_or(bytes)).map_err(|e| Refusal::internal("update", &e))?;
     let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
-    let index = container.call.value_at("resources", "r").map_or(0, |(_, index)| index);
-    let refusal = handover::become_runtime(&container.low_level, &words.with_value(index, &path));
+    let refusal = handover::become_runtime(&low_level, &words.with_value(index, &path));
     drop(copy);
     Err(refusal)
+}
+
+/// The document without its member `devices` and one comma beside it; nothing when no list is there.
+fn without_devices(bytes: &[u8], resources: &Node<'_>) -> Option<Vec<u8>> {
+    let members = resources.members();
+    let at = members.iter().position(|member| member.key == "devices")?;
+    let empty =
+        |value: &Value<'_>| matches!(value, Value::Null) || matches!(value, Value::Array(list) if list.is_empty());
+    let devices = members.get(at).filter(|member| !empty(&member.value.value))?;
+    let place = match (at.checked_sub(1).and_then(|before| members.get(before)), members.get(at + 1)) {
+        (Some(before), _) => before.value.span.end..devices.value.span.end,
+        (None, Some(after)) => devices.start..after.start,
+        (None, None) => devices.start..devices.value.span.end,
+    };
+    Some([bytes.get(..place.start)?, bytes.get(place.end..)?].concat())
 }
 
 fn read_resources(file: &str) -> Result<Vec<u8>, Refusal> {
@@ -109,4 +119,39 @@ fn read_resources(file: &str) -> Result<Vec<u8>, Refusal> {
         std::fs::File::open(file).and_then(|f| f.take(most).read_to_end(&mut bytes))
     };
     read.map(|_| bytes).map_err(|e| Refusal::internal("update", &format_args!("read {file}: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_list_goes_and_every_other_byte_stays() {
+        for (resources, expected) in [
+            (r#"{"memory": {"limit": 1}, "x-new":[ ]}"#, None),
+            (r#"{"devices":[]}"#, None),
+            (r#"{"devices": null, "cpu":{}}"#, None),
+            (r#"{ "devices":[{"allow":true}] }"#, Some("{  }")),
+            (r#"{"devices":[{"allow":true,"access":"rwm"}], "cpu":{"shares":2}}"#, Some(r#"{"cpu":{"shares":2}}"#)),
+            (r#"{"cpu":{} , "devices" : [{}] ,"pids":{"limit":3}}"#, Some(r#"{"cpu":{} ,"pids":{"limit":3}}"#)),
+            ("{\"cpu\":{},\n \"devices\":[{\"allow\":true}]\n}", Some("{\"cpu\":{}\n}")),
+            // What is no list is no runtime's list either, and none reads it.
+            (r#"{"devices":"a","cpu":{}}"#, Some(r#"{"cpu":{}}"#)),
+        ] {
+            let without = without_devices(resources.as_bytes(), &json::parse_oci(resources.as_bytes()).unwrap());
+            let without = without.map(|bytes| String::from_utf8(bytes).unwrap());
+            assert_eq!(without.as_deref(), expected, "{resources}");
+            if let Some(without) = &without {
+                assert_eq!(without_devices(without.as_bytes(), &json::parse_oci(without.as_bytes()).unwrap()), None);
+            }
+        }
+    }
+
+    #[test]
+    fn keys_that_only_look_like_it_are_refused() {
+        for resources in [r#"{"devices":[],"devices":[{"allow":true}]}"#, r#"{"Devices":[{"allow":true}]}"#] {
+            let read = json::parse_oci(resources.as_bytes());
+            assert!(read.is_err(), "{resources}: {read:?}");
+        }
+    }
 }

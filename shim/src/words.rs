@@ -1,18 +1,26 @@
 //! Reads a request out of a spec: annotations, and the environment where policy allows.
 
 use contract::config::RequestPolicy;
-use contract::json::{Node, pointer_token};
+use contract::json::{Node, parse_data, pointer_token};
 use contract::request::{Asked, KEYS, Source, Words};
 use contract::{Code, Note, Refusal};
+use ledger::PodContainer;
 
 const ANNOTATION: &str = "quilt.gpu/";
 const GRANT_ANNOTATION: &str = "grant.quilt.gpu/";
 const VARIABLE: &str = "QUILT_GPU_";
 const STRICT_VARIABLE: &str = "QUILT_STRICT";
-const CRI_TYPE: &str = "io.kubernetes.cri.container-type";
-const CRI_NAME: &str = "io.kubernetes.cri.container-name";
-const CRIO_TYPE: &str = "io.kubernetes.cri-o.ContainerType";
-const CRIO_NAME: &str = "io.kubernetes.container.name";
+/// The key of a reservation's token, which in a pod only the node's agent writes.
+const TOKEN: &str = "contract";
+
+/// How an engine says where a container stands in a pod: its type, its name, the pod's UID. CRI-O first: it copies every
+/// annotation of a pod, containerd's keys among them, and writes its own over them.
+const ENGINES: [[&str; 3]; 2] = [
+    ["io.kubernetes.cri-o.ContainerType", "io.kubernetes.container.name", "io.kubernetes.pod.uid"],
+    ["io.kubernetes.cri.container-type", "io.kubernetes.cri.container-name", "io.kubernetes.cri.sandbox-uid"],
+];
+/// Where CRI-O says which annotations are kubelet's, as a JSON object.
+const CRIO_ANNOTATIONS: &str = "io.kubernetes.cri-o.Annotations";
 
 /// Longest container name that fits into an annotation key behind `quilt.gpu/capabilities.` (63 characters in all).
 const MAX_NAME: usize = 50;
@@ -24,8 +32,13 @@ enum Place<'a> {
     Alone,
     /// The pod's own pause container.
     Sandbox,
-    /// A container of a pod, by name.
-    InPod(&'a str),
+    /// A container of a pod.
+    InPod {
+        /// Its name in the pod.
+        name: &'a str,
+        /// The pod's UID.
+        uid: &'a str,
+    },
 }
 
 /// What the container asks for.
@@ -47,12 +60,26 @@ pub(crate) fn read(spec: &Node<'_>, policy: &RequestPolicy) -> Result<Asked, Ref
     }
 }
 
+fn annotation<'a>(spec: &'a Node<'_>, key: &str) -> Option<&'a str> {
+    spec.path(&["annotations", key]).and_then(Node::as_str)
+}
+
 fn place<'a>(spec: &'a Node<'_>) -> Place<'a> {
-    let annotation = |key| spec.path(&["annotations", key]).and_then(Node::as_str);
-    match annotation(CRI_TYPE).or_else(|| annotation(CRIO_TYPE)) {
-        Some("sandbox") => Place::Sandbox,
-        Some(_) => Place::InPod(annotation(CRI_NAME).or_else(|| annotation(CRIO_NAME)).unwrap_or("")),
+    let known = ENGINES.iter().find_map(|keys| Some((annotation(spec, keys[0])?, keys)));
+    match known {
         None => Place::Alone,
+        Some(("sandbox", _)) => Place::Sandbox,
+        Some((_, [_, name, uid])) => {
+            Place::InPod { name: annotation(spec, name).unwrap_or(""), uid: annotation(spec, uid).unwrap_or("") }
+        }
+    }
+}
+
+/// The container's place in a pod, for reservations that are bound to one.
+pub(crate) fn in_pod(spec: &Node<'_>) -> Option<PodContainer> {
+    match place(spec) {
+        Place::InPod { name, uid } => Some(PodContainer { uid: uid.to_owned(), container: name.to_owned() }),
+        Place::Alone | Place::Sandbox => None,
     }
 }
 
@@ -67,34 +94,55 @@ fn annotations(spec: &Node<'_>, place: Place<'_>) -> Result<Words, Refusal> {
             .as_str()
             .ok_or_else(|| invalid("an annotation is a string", &at, "", "write its value in quotes"))?;
         let key = match place {
-            Place::InPod(name) if granted.is_none() => {
-                let Some((key, container)) = rest.split_once('.') else {
-                    let help = if name.len() > MAX_NAME {
-                        format!(
-                            "container names over {MAX_NAME} characters cannot be addressed: give the container a shorter name and write {}.<name>",
-                            member.key
-                        )
-                    } else {
-                        format!("a pod's annotations reach every container of it: name one, {}.{name}", member.key)
-                    };
-                    return Err(invalid("the key names no container of the pod", &at, value, &help));
-                };
-                if container != name {
-                    continue;
+            Place::InPod { name, .. } if granted.is_none() => match rest.split_once('.') {
+                None => {
+                    return Err(invalid("the key names no container of the pod", &at, value, &bare(&member.key, name)));
                 }
-                key
-            }
+                Some((TOKEN, _)) => return Err(not_the_tenants(&at, value)),
+                Some((key, container)) if container == name => key,
+                Some(_) => continue,
+            },
+            Place::InPod { .. } if !is_kubelets(spec, &member.key, value) => return Err(not_the_tenants(&at, value)),
             _ => rest,
         };
-        let known = KEYS.iter().find(|k| {
-            **k == key && (**k == "contract") == (granted.is_some() || (**k == "contract" && place == Place::Alone))
-        });
+        let known = KEYS.iter().find(|known| **known == key && (granted.is_none() || key == TOKEN));
         let Some(known) = known else {
-            return Err(invalid("unknown request key", &at, value, &format!("known keys are {}", KEYS.join(", "))));
+            let help = if granted.is_some() {
+                format!("the node's agent writes {GRANT_ANNOTATION}{TOKEN} alone")
+            } else {
+                format!("known keys are {}", KEYS.join(", "))
+            };
+            return Err(invalid("unknown request key", &at, value, &help));
         };
         words.set(known, at, value.to_owned());
     }
     Ok(words)
+}
+
+/// The way out for a key that would reach every container of a pod.
+fn bare(key: &str, name: &str) -> String {
+    if name.len() > MAX_NAME {
+        return format!(
+            "container names over {MAX_NAME} characters cannot be addressed: give the container a shorter name and write {key}.<name>"
+        );
+    }
+    format!("a pod's annotations reach every container of it: name one, {key}.{name}")
+}
+
+/// Whether kubelet wrote an annotation, not the pod. containerd keeps the two apart by the handler's configuration.
+fn is_kubelets(spec: &Node<'_>, key: &str, value: &str) -> bool {
+    let [[crio, ..], _] = ENGINES;
+    if annotation(spec, crio).is_none() {
+        return true;
+    }
+    let list = annotation(spec, CRIO_ANNOTATIONS).unwrap_or("");
+    parse_data(list.as_bytes()).is_ok_and(|list| list.get(key).and_then(Node::as_str) == Some(value))
+}
+
+fn not_the_tenants(at: &str, value: &str) -> Refusal {
+    let message = "in a pod, a reservation's token is the node agent's to bring, not the pod's";
+    let help = "take the key out of the pod, and ask with quilt.gpu/count.<container>";
+    Refusal::new(Code::Policy, "request-grant", message, help).at(at, value)
 }
 
 /// Later copies of a variable win, as in the container itself.
@@ -228,8 +276,10 @@ mod tests {
             (
                 pod(r#","quilt.gpu/contract.main":"0123456789abcdef0123456789abcdef""#),
                 true,
-                "INVALID_GPU_REQUEST /annotations/quilt.gpu~1contract.main",
+                "POLICY /annotations/quilt.gpu~1contract.main",
             ),
+            (pod(r#","quilt.gpu/contract":"0123""#), true, "INVALID_GPU_REQUEST /annotations/quilt.gpu~1contract"),
+            (pod(r#","grant.quilt.gpu/count":"1""#), true, "INVALID_GPU_REQUEST /annotations/grant.quilt.gpu~1count"),
             (pod(r#","grant.quilt.gpu/contract":"0123456789abcdef0123456789abcdef""#), true, "reserved"),
             (
                 r#"{"annotations":{"io.kubernetes.cri.container-type":"sandbox","quilt.gpu/count":"1"}}"#.to_owned(),
@@ -239,6 +289,59 @@ mod tests {
         ] {
             assert_eq!(outcome(&spec, environment), expected, "{spec}");
         }
+    }
+
+    const TOKEN_VALUE: &str = "0123456789abcdef0123456789abcdef";
+
+    /// A spec of CRI-O's: with the pod's annotations, and those that are kubelet's.
+    fn crio(kind: &str, pods: &str, kubelets: &str) -> String {
+        let list = kubelets.replace('"', "\\\"");
+        let comma = |more: &str| if more.is_empty() { String::new() } else { format!(",{more}") };
+        format!(
+            r#"{{"annotations":{{"io.kubernetes.cri-o.ContainerType":"{kind}","io.kubernetes.container.name":"main","io.kubernetes.pod.uid":"u-1","io.kubernetes.cri-o.Annotations":"{{{list}}}"{}{}}}}}"#,
+            comma(pods),
+            comma(kubelets)
+        )
+    }
+
+    #[test]
+    fn crio_passes_on_all_that_a_pod_says() {
+        let token = format!(r#""grant.quilt.gpu/contract":"{TOKEN_VALUE}""#);
+        let another = r#""grant.quilt.gpu/contract":"ffffffffffffffffffffffffffffffff""#;
+        // A pod that plays containerd's sandbox, or another container.
+        let posing = r#""io.kubernetes.cri.container-type":"sandbox","io.kubernetes.cri.container-name":"other","io.kubernetes.cri.sandbox-uid":"u-2","quilt.gpu/count.main":"1","quilt.gpu/count.other":"8""#;
+        for (spec, expected) in [
+            (crio("sandbox", r#""quilt.gpu/count.main":"1""#, ""), "nothing"),
+            (crio("container", r#""quilt.gpu/count.main":"2","quilt.gpu/count.side":"1""#, ""), "Annotation 2 []"),
+            (crio("container", r#""quilt.gpu/count":"2""#, ""), "INVALID_GPU_REQUEST /annotations/quilt.gpu~1count"),
+            (crio("container", posing, ""), "Annotation 1 []"),
+            (crio("container", "", &token), "reserved"),
+            (crio("container", &token, ""), "POLICY /annotations/grant.quilt.gpu~1contract"),
+            (
+                crio("container", &token, "").replace(r#""{}""#, &format!(r#""{{{}}}""#, another.replace('"', "\\\""))),
+                "POLICY /annotations/grant.quilt.gpu~1contract",
+            ),
+            (
+                crio("container", &token, "").replace(r#""{}""#, r#""[}""#),
+                "POLICY /annotations/grant.quilt.gpu~1contract",
+            ),
+        ] {
+            assert_eq!(outcome(&spec, true), expected, "{spec}");
+        }
+        let bytes = crio("container", posing, "");
+        let place = in_pod(&contract::json::parse_oci(bytes.as_bytes()).unwrap());
+        assert_eq!(place, Some(PodContainer { uid: "u-1".into(), container: "main".into() }));
+    }
+
+    #[test]
+    fn a_bare_key_is_answered_with_the_key_to_write() {
+        let help = |name: &str| {
+            let text = pod(r#","quilt.gpu/ids":"nvidia0""#).replace("\"main\"", &format!("\"{name}\""));
+            let spec = contract::json::parse_oci(text.as_bytes()).unwrap();
+            read(&spec, &RequestPolicy::default()).unwrap_err().help
+        };
+        assert!(help("train").ends_with("name one, quilt.gpu/ids.train"), "{}", help("train"));
+        assert!(help(&"n".repeat(51)).contains("cannot be addressed"), "{}", help(&"n".repeat(51)));
     }
 
     #[test]

@@ -176,6 +176,8 @@ pub struct RequestPolicy {
     pub nvidia_visible_devices: NvidiaVisibleDevices,
     /// Seconds that a reservation is kept for its container.
     pub reservation_seconds: u64,
+    /// The same for a container of a pod, between its restarts too.
+    pub pod_reservation_seconds: u64,
 }
 
 impl Default for RequestPolicy {
@@ -185,6 +187,7 @@ impl Default for RequestPolicy {
             max_per_container: 0,
             nvidia_visible_devices: NvidiaVisibleDevices::Ignore,
             reservation_seconds: 60,
+            pod_reservation_seconds: 600,
         }
     }
 }
@@ -201,7 +204,13 @@ settings!(Config { paths, host, policy, request, runtime });
 settings!(Paths { state_dir, log_dir, helper, hook });
 settings!(Host { root, driver_root, dev_root });
 settings!(Policy { profile, verify, capabilities, cuda_visible_devices, allow_restore, allow_dev_mounts });
-settings!(RequestPolicy { environment, max_per_container, nvidia_visible_devices, reservation_seconds });
+settings!(RequestPolicy {
+    environment,
+    max_per_container,
+    nvidia_visible_devices,
+    reservation_seconds,
+    pod_reservation_seconds
+});
 settings!(Runtime { low_level });
 word!(Profile { Standard = "standard", Hardened = "hardened" });
 word!(Verify { Always = "always", Off = "off" });
@@ -244,8 +253,11 @@ impl Config {
                 "/policy/allow_dev_mounts: {path:?} is not an absolute path without a slash at its end"
             ));
         }
-        if self.request.reservation_seconds == 0 {
-            return Err("/request/reservation_seconds: with 0 every reservation is over at once".to_owned());
+        if self.request.reservation_seconds == 0 || self.request.pod_reservation_seconds == 0 {
+            return Err(
+                "/request/reservation_seconds and pod_reservation_seconds: with 0 every reservation is over at once"
+                    .to_owned(),
+            );
         }
         Ok(self)
     }
@@ -299,6 +311,7 @@ mod tests {
             ("[policy]\nallow_dev_mounts=['/dev/']", "slash at its end"),
             ("[policy]\nallow_dev_mounts=['/dev', 'dev']", "\"dev\" is not an absolute path"),
             ("[request]\nreservation_seconds=0", "/request/reservation_seconds"),
+            ("[request]\npod_reservation_seconds=0", "pod_reservation_seconds: with 0"),
             ("[policy]\nverify='no'", "verify"),
             ("[policy]\ncapabilities='x'", "not a driver capability"),
             ("[host", "line 1"),

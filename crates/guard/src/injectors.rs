@@ -14,7 +14,7 @@ const INJECTORS: &[&str] = &[
     "nvidia-ctk",
     "nvidia-container-cli",
 ];
-const HELP: &str = "start the container without the engine's own GPU option, and ask with QUILT_GPU_COUNT=1 or the annotation quilt.gpu/count";
+const HELP: &str = "drop one of the two: the engine's own GPU option (--gpus, a CDI device), and ask with QUILT_GPU_COUNT=1 or the annotation quilt.gpu/count; or the runtime quilt-gpu";
 
 /// Refuses GPU injectors by name, wherever they stand in a hook's command, and notes every other hook once per stage.
 pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {

@@ -50,6 +50,12 @@ pub(crate) fn environment(setting: &Setting<'_>, out: &mut Findings) -> Environm
             found.void = (value == "void").then_some(index);
         }
     }
+    if let Some(index) = found.void.filter(|_| !setting.case.gpu_asked) {
+        // Compose's reservation without a count ends like this, and nobody is told.
+        let message =
+            "whoever asked through NVIDIA_VISIBLE_DEVICES: the request resolved to 0 GPUs (void), and none is given";
+        out.note("visible-void", format!("/process/env/{index}"), message);
+    }
     found
 }
 

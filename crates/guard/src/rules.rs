@@ -21,7 +21,8 @@ const NONE: Access = Access { read: false, write: false, make: false };
 /// Reads `linux.resources.devices`. A rule that runtimes could read differently is refused. Without `allow` it is a deny.
 ///
 /// Without `access`, runc refuses the rule, crun 1.x reads past the end or writes nonsense, youki drops it: so an allow
-/// counts as allowing everything and a deny as denying nothing, and no runtime is more open than that.
+/// counts as allowing everything and a deny as denying nothing, and no runtime is more open than that. A deny with other
+/// letters, as runc's own tests have it, denies nothing either.
 pub(crate) fn read(spec: &Node<'_>, out: &mut Findings) -> Vec<Rule> {
     let list = out.list(spec.path(&["linux", "resources", "devices"]), MOST_ITEMS, &AT);
     let read = |(index, node): (usize, &Node<'_>)| {
@@ -82,9 +83,9 @@ fn rule(node: &Node<'_>) -> Result<Rule, Wrong> {
     let access = match node.get("access").map(Node::as_str) {
         None | Some(Some("")) if allow => Access::ALL,
         None | Some(Some("")) => NONE,
-        Some(Some(letters)) => {
-            access(letters).ok_or_else(|| wrong("access", "access is not some of the letters r, w, m"))?
-        }
+        Some(Some(letters)) => access(letters)
+            .or(if allow { None } else { Some(NONE) })
+            .ok_or_else(|| wrong("access", "access is not some of the letters r, w, m"))?,
         Some(None) => return Err(wrong("access", "access is not a string")),
     };
     Ok(Rule { allow, kind, major: number(node, "major", MAX_MAJOR)?, minor: number(node, "minor", MAX_MINOR)?, access })

@@ -98,6 +98,11 @@ fn without_allow_a_rule_denies() {
         check(&Spec::rules(&rule), "ok");
         assert!(judge(&Spec::rules(&rule), &By::default()).rules.iter().all(|rule| !rule.allow), "{rule}");
     }
+    // With letters that are none a runtime may take less away than it says: it counts for nothing.
+    let odd = r#"{"allow":false,"type":"c","major":195,"minor":0,"access":"rwa"}"#;
+    check(&Spec::rules(odd), "ok");
+    check(&Spec::rules(&format!("{},{odd}", allow(gpu))), GPU);
+    check(&Spec::rules(&format!(r#"{},{{"allow":false,"access":"rwmx"}}"#, allow(gpu))), GPU);
     // It ends what stands before it, as a deny of everything does.
     check(&Spec::rules(&format!(r#"{},{{"access":"rwm"}}"#, allow(gpu))), "ok");
     check(&Spec::whole_list(r#"[{"access":"rwm"}]"#), "ok");

@@ -46,6 +46,8 @@ pub enum Kind {
     Refresh,
     /// A process was started in a container with a contract.
     Exec,
+    /// A container's limits were changed, and something of that was left out.
+    Update,
     /// A created container was not what its contract says.
     VerifyFailed,
     /// GPUs were reserved.
@@ -63,6 +65,7 @@ impl Kind {
             Self::Reclaim => "reclaim",
             Self::Refresh => "refresh",
             Self::Exec => "exec",
+            Self::Update => "update",
             Self::VerifyFailed => "verify-failed",
             Self::Reserve => "reserve",
         }

@@ -4,7 +4,7 @@ use contract::key::Key;
 
 use crate::LedgerError;
 use crate::files::Locked;
-use crate::lease::{HeldBy, Lease, Name, Standing, standing};
+use crate::lease::{HeldBy, Lease, Name, Standing, Token, standing};
 use crate::store::{Ledger, named_key};
 
 /// A lease in force.
@@ -80,16 +80,12 @@ impl Ledger {
         for pci in &pcis {
             match self.draining(&Name { pci: pci.clone(), tag: key.as_str().to_owned() }) {
                 // Under a name of its own, so that no later container of this key takes it for its own.
-                Some(lease) => {
-                    let path = Name::path(pci, &format!("d-{key}"));
-                    let bytes =
-                        serde_json::to_vec(&lease).map_err(|e| LedgerError::new("write", &self.path(&path), &e))?;
-                    locked.place(&path, &bytes)?;
-                }
+                Some(lease) => self.place_lease(&locked, &format!("d-{key}"), &lease)?,
                 None => free.push(pci.clone()),
             }
         }
         self.end(&locked, key.as_str(), &pcis)?;
+        self.keep_for_pods(&locked, &pcis);
         Ok(free)
     }
 
@@ -125,30 +121,48 @@ impl Ledger {
         let locked = self.lock()?;
         self.reclaim_locked(&locked)?;
         let mut list = Vec::new();
-        for name in self.names()? {
-            let (lease, standing) = self.judge(&name);
+        let names = self.names()?;
+        for name in names.iter().cloned() {
+            let (lease, standing) = self.judge(&name, &names);
             let (Standing::Held(held_because) | Standing::Gone(held_because)) = standing;
             list.push(LeaseStatus { pci: name.pci, tag: name.tag, lease, held_because });
         }
         Ok(list)
     }
 
-    fn judge(&self, name: &Name) -> (Option<Lease>, Standing) {
+    /// A lease and its standing among all leases.
+    pub(crate) fn judge(&self, name: &Name, all: &[Name]) -> (Option<Lease>, Standing) {
         match self.read(name) {
             Err(why) => (None, Standing::Held(why)),
             Ok(lease) => {
-                let pending = name.token().is_some_and(|token| self.is_pending(token));
-                let standing = standing(&lease, pending, &*self.machine);
+                let token = match name.token() {
+                    Some(token) if self.is_pending(token) => {
+                        let used = all.iter().any(|other| other.pci == name.pci && other.token().is_none());
+                        if used { Token::InUse } else { Token::Open }
+                    }
+                    _ => Token::Void,
+                };
+                let standing = standing(&lease, token, &*self.machine);
                 (Some(lease), standing)
             }
+        }
+    }
+
+    /// GPUs that a container gave back stay reserved for its pod, from now on for as long as was said.
+    fn keep_for_pods(&self, locked: &Locked, pcis: &[String]) {
+        // What cannot be told or written ends earlier than it could; freeing needs nothing.
+        let (Ok(names), Ok(now)) = (self.names(), self.machine.boot_seconds()) else { return };
+        for name in names.iter().filter(|name| name.token().is_some() && pcis.contains(&name.pci)) {
+            let _ = self.read(name).map(|lease| self.prolong(locked, lease, &name.tag, now));
         }
     }
 
     /// Ends dead leases; says how many.
     pub(crate) fn reclaim_locked(&self, locked: &Locked) -> Result<usize, LedgerError> {
         let mut gone: Vec<Reclaimed> = Vec::new();
-        for name in self.names()? {
-            if let (Some(lease), Standing::Gone(gone_because)) = self.judge(&name) {
+        let names = self.names()?;
+        for name in names.iter().cloned() {
+            if let (Some(lease), Standing::Gone(gone_because)) = self.judge(&name, &names) {
                 gone.push(Reclaimed { pci: name.pci, tag: name.tag, lease, gone_because });
             }
         }
@@ -162,6 +176,7 @@ impl Ledger {
                 let _ = self.remember(locked, &first.tag, &pcis);
             }
             self.end(locked, &first.tag, &pcis)?;
+            self.keep_for_pods(locked, &pcis);
         }
         self.sweep_reservations(locked)?;
         let count = gone.len();

@@ -68,10 +68,26 @@ pub enum HeldBy {
     },
     /// A container that does not exist yet: until the time is over or the token is used.
     Reservation {
-        /// End of its time, in seconds since the boot (`CLOCK_BOOTTIME`).
+        /// End of its time, in seconds since the boot (`CLOCK_BOOTTIME`); does not count while a container of the pod has
+        /// the GPU.
         until: u64,
+        /// The only container that may use the token, as often as it is started anew.
+        pod: Option<PodContainer>,
+        /// How long it is kept for a pod from the end of one container to the start of the next.
+        seconds: Option<u64>,
     },
 }
+
+/// A container's place in a pod: what stays the same when it is started anew.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PodContainer {
+    /// The pod's UID.
+    pub uid: String,
+    /// The container's name in the pod.
+    pub container: String,
+}
+
+record!(open PodContainer { uid, container });
 
 record!(open Lease { version, pci, uuid, minor, holder, boot_id, since });
 
@@ -97,7 +113,11 @@ impl FromJson for HeldBy {
             return Ok(Self::Name { name: read::field(node, "name")? });
         }
         match node.get("reservation") {
-            Some(node) => Ok(Self::Reservation { until: read::field(node, "until")? }),
+            Some(node) => Ok(Self::Reservation {
+                until: read::field(node, "until")?,
+                pod: read::field(node, "pod")?,
+                seconds: read::field(node, "seconds")?,
+            }),
             None => Err(ReadError::new("it must be a container, draining, a name or a reservation")),
         }
     }
@@ -112,6 +132,12 @@ impl HeldBy {
             Self::Name { name } => name,
             Self::Reservation { .. } => "(reserved)",
         }
+    }
+}
+
+impl std::fmt::Display for PodContainer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "for {} in pod {}", self.container, self.uid)
     }
 }
 
@@ -171,8 +197,19 @@ pub(crate) enum Standing {
     Gone(String),
 }
 
-/// Judges a lease. `pending`: for a reservation, whether its token can still be used.
-pub(crate) fn standing(lease: &Lease, pending: bool, machine: &dyn Liveness) -> Standing {
+/// What a reservation's own lease does not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Token {
+    /// Used, given up, or never finished.
+    Void,
+    /// It can be used.
+    Open,
+    /// It can be used, and somebody else has a lease on the GPU too: a container of the pod.
+    InUse,
+}
+
+/// Judges a lease.
+pub(crate) fn standing(lease: &Lease, token: Token, machine: &dyn Liveness) -> Standing {
     match machine.boot_id() {
         Err(error) => return Standing::Held(format!("it cannot be told which boot this is: {error}")),
         Ok(boot) if boot != lease.boot_id => return Standing::Gone("the machine was started again since".to_owned()),
@@ -184,14 +221,20 @@ pub(crate) fn standing(lease: &Lease, pending: bool, machine: &dyn Liveness) -> 
             None => Standing::Gone("its container is deleted, and its cgroup is empty now".to_owned()),
         },
         HeldBy::Name { name } => Standing::Held(format!("taken as {name} until it is released")),
-        HeldBy::Reservation { .. } if !pending => {
+        HeldBy::Reservation { .. } if token == Token::Void => {
             Standing::Gone("its token was used, or given up, or never finished".to_owned())
         }
-        HeldBy::Reservation { until } => match machine.boot_seconds() {
-            Err(error) => Standing::Held(format!("reserved, and it cannot be told what time it is: {error}")),
-            Ok(now) if now >= *until => Standing::Gone("its time is over".to_owned()),
-            Ok(now) => Standing::Held(format!("reserved for {} s more", until - now)),
-        },
+        HeldBy::Reservation { until, pod, .. } => {
+            let whose = pod.as_ref().map_or_else(String::new, |pod| format!(" {pod}"));
+            match machine.boot_seconds() {
+                _ if pod.is_some() && token == Token::InUse => {
+                    Standing::Held(format!("reserved{whose}, a container of which has it"))
+                }
+                Err(error) => Standing::Held(format!("reserved, and it cannot be told what time it is: {error}")),
+                Ok(now) if now >= *until => Standing::Gone("its time is over".to_owned()),
+                Ok(now) => Standing::Held(format!("reserved{whose} for {} s more", until - now)),
+            }
+        }
         HeldBy::Container { container, state_root, cgroup, pid, start, .. } => {
             // A start of 0 is how a process says that it could not read its own.
             if *start == 0 {

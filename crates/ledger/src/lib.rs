@@ -8,6 +8,7 @@
 //! | `store` | grant | the state folder |
 //! | `ending` | release, reclaim | the state folder |
 //! | `reservation` | GPUs for a container that does not exist yet | the state folder |
+//! | `pods` | the same for a container of a pod and its restarts | the state folder |
 //! | `documents` | contracts, original specs, who had what before | the state folder |
 //! | `query` | what is known of a key | the state folder, reading |
 //! | [`audit`] | what was decided, in a chain of digests | the log folder |
@@ -38,6 +39,7 @@ mod ending;
 mod files;
 mod lease;
 mod liveness;
+mod pods;
 mod query;
 mod reservation;
 mod store;
@@ -46,7 +48,7 @@ pub use allocate::{allocate, taken};
 pub use documents::{Filed, Original};
 pub use draft::draft;
 pub use ending::{LeaseStatus, Reclaimed};
-pub use lease::{HeldBy, Lease};
+pub use lease::{HeldBy, Lease, PodContainer};
 pub use liveness::{Liveness, Machine};
 pub use reservation::Reserved;
 pub use store::{Holder, Ledger, named_key};

@@ -9,7 +9,7 @@ use contract::{Contract, Granted, Refusal};
 use crate::allocate::taken;
 use crate::documents::Original;
 use crate::files;
-use crate::lease::{HeldBy, Lease, Name};
+use crate::lease::{HeldBy, Lease, Name, PodContainer};
 use crate::store::Ledger;
 
 impl Ledger {
@@ -60,6 +60,14 @@ impl Ledger {
         own.filter_map(|name| self.read(name).ok().map(granted)).collect()
     }
 
+    /// Every leased GPU (PCI address) and its holder, for operators.
+    #[must_use]
+    pub fn holders(&self) -> Vec<String> {
+        let names = self.names().unwrap_or_default();
+        let line = |name: &Name| Some(format!("{} {}", name.pci, self.read(name).ok()?.holder.name()));
+        names.iter().filter_map(line).collect()
+    }
+
     /// The spec that lay at this path before our edits, whosever it was.
     #[must_use]
     pub fn original_at(&self, config_path: &str) -> Option<Original> {
@@ -80,8 +88,8 @@ impl Ledger {
     /// The contract of a reservation, left reserved.
     ///
     /// # Errors
-    /// `CONTRACT_UNTRUSTED` when the token is unknown, used, over its time, or from another boot.
-    pub fn reservation(&self, token: &str) -> Result<Contract, Refusal> {
-        self.promise(token).map(|promise| promise.contract)
+    /// `CONTRACT_UNTRUSTED` when the token is unknown, used, over its time, from another boot, or another container's.
+    pub fn reservation(&self, token: &str, pod: Option<&PodContainer>) -> Result<Contract, Refusal> {
+        self.promise(token)?.for_container(pod)
     }
 }

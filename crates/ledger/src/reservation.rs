@@ -1,4 +1,5 @@
-//! GPUs reserved for a container that does not exist yet: a token, a time limit, one use.
+//! GPUs reserved for a container that does not exist yet: a token, a time limit, one use. (For a container of a pod: as
+//! many uses as it has restarts, see `pods`.)
 //!
 //! The token's file under `reservations/` is the promise: it is written last and removed first, so a lease `@r-<token>`
 //! without it promises nothing and is reclaimed. Between two steps a GPU may have both the reservation's lease and the
@@ -12,7 +13,7 @@ use serde::Serialize;
 use crate::LedgerError;
 use crate::documents::{MAX_CONTRACT, trusted, untrusted};
 use crate::files::{self, Locked};
-use crate::lease::{HeldBy, Name};
+use crate::lease::{HeldBy, Name, PodContainer};
 use crate::store::{Holder, Ledger};
 
 /// What a reservation gives.
@@ -22,6 +23,8 @@ pub struct Reserved {
     pub token: String,
     /// What that container will get; its key is still open.
     pub contract: Contract,
+    /// The only container that may bring it.
+    pub pod: Option<PodContainer>,
 }
 
 /// The file of a token.
@@ -31,12 +34,23 @@ pub(crate) struct Promise {
     boot_id: String,
     /// In seconds since the boot.
     until: u64,
+    pub(crate) pod: Option<PodContainer>,
     pub(crate) contract: Contract,
 }
 
-record!(Promise { version, boot_id, until, contract });
+record!(Promise { version, boot_id, until, pod, contract });
 
-fn tag(token: &str) -> String {
+impl Promise {
+    /// The contract, for the container it was promised to.
+    pub(crate) fn for_container(self, pod: Option<&PodContainer>) -> Result<Contract, Refusal> {
+        if self.pod.is_none() || self.pod.as_ref() == pod {
+            return Ok(self.contract);
+        }
+        Err(untrusted("reservation-binding", "this reservation is for another container"))
+    }
+}
+
+pub(crate) fn tag(token: &str) -> String {
     format!("r-{token}")
 }
 
@@ -45,16 +59,18 @@ fn promise_path(token: &str) -> String {
 }
 
 impl Ledger {
-    /// Reserves GPUs for `seconds`. `build` makes the contract (without a key) from what was granted.
+    /// Reserves GPUs for `seconds`, for anybody or for one container of a pod. `build` makes the contract (without a key)
+    /// from what was granted. Who reserves the same for the same container of a pod again gets the same, for as long again.
     ///
     /// # Errors
     /// As [`Ledger::grant`], or what `build` refuses, or `INVALID_GPU_REQUEST` when another contract has the id that it
-    /// gave; nothing is left reserved then.
+    /// gave, or the container has a reservation for something else; nothing new is left reserved then.
     pub fn reserve(
         &self,
         inventory: &Inventory,
         request: &Request,
         seconds: u64,
+        pod: Option<&PodContainer>,
         build: &mut dyn FnMut(&[Granted]) -> Result<Contract, Refusal>,
     ) -> Result<Reserved, Refusal> {
         let internal = |e: &dyn std::fmt::Display| Refusal::internal("ledger", e);
@@ -62,11 +78,17 @@ impl Ledger {
         let until = self.machine.boot_seconds().map_err(|e| internal(&e))?.saturating_add(seconds);
         let boot_id = self.machine.boot_id().map_err(|e| internal(&e))?;
         let locked = self.lock()?;
-        let gpus =
-            self.lease_out(&locked, self.names()?, inventory, request, &tag(&token), &HeldBy::Reservation { until })?;
+        if let Some(pod) = pod
+            && let Some(earlier) = self.reserved_for(&locked, pod, request)?
+        {
+            return Ok(earlier);
+        }
+        let holder = HeldBy::Reservation { until, pod: pod.cloned(), seconds: Some(seconds) };
+        let open = self.open_to(pod, request)?;
+        let gpus = self.lease_out(&locked, &open, inventory, request, &tag(&token), &holder)?;
         let promised = build(&gpus).and_then(|contract| {
             self.refuse_known(&contract.id)?;
-            let promise = Promise { version: 1, boot_id, until, contract };
+            let promise = Promise { version: 1, boot_id, until, pod: pod.cloned(), contract };
             let bytes = serde_json::to_vec(&promise).map_err(|e| internal(&e))?;
             locked.place(&promise_path(&token), &bytes)?;
             Ok(promise.contract)
@@ -74,7 +96,7 @@ impl Ledger {
         if promised.is_err() {
             self.drop_reserved(&locked, &token)?;
         }
-        Ok(Reserved { token, contract: promised? })
+        Ok(Reserved { token, contract: promised?, pod: pod.cloned() })
     }
 
     /// One id names one contract, reserved or in force.
@@ -96,23 +118,28 @@ impl Ledger {
     pub fn reservations(&self) -> Result<Vec<Reserved>, LedgerError> {
         let mut tokens = files::names(&self.path("reservations"))?;
         tokens.sort_unstable();
-        let reserved =
-            |token: &str| Some(Reserved { token: token.to_owned(), contract: self.promise(token).ok()?.contract });
+        let reserved = |token: &str| {
+            let Promise { contract, pod, .. } = self.promise(token).ok()?;
+            Some(Reserved { token: token.to_owned(), contract, pod })
+        };
         Ok(tokens.iter().filter_map(|name| reserved(name.strip_suffix(".json")?)).collect())
     }
 
-    /// Turns a reservation into the container's own leases, once, and gives its contract, now bound to the container.
+    /// Turns a reservation into the container's own leases and gives its contract, now bound to the container. Once; but one
+    /// for a container of a pod stays, and has the GPUs again when this one ends.
     ///
     /// # Errors
-    /// `CONTRACT_UNTRUSTED` when the token is unknown, used, over its time, or from another boot; `UNSAFE_SPEC` when a
-    /// container of this key is still there; `INTERNAL` when the state folder fails.
+    /// `CONTRACT_UNTRUSTED` when the token is unknown, used, over its time, from another boot, or another container's;
+    /// `CAPACITY_FULL` when the pod's container before this one still has the GPUs; `UNSAFE_SPEC` when a container of this
+    /// key is still there; `INTERNAL` when the state folder fails.
     pub fn redeem(&self, token: &str, holder: &Holder) -> Result<Contract, Refusal> {
         let locked = self.lock()?;
         self.refuse_living(&self.names()?, holder)?;
         let promise = self.promise(token)?;
         let key = holder.key.as_str();
-        let mut contract = promise.contract;
-        let leases = self.reserved(&locked, token, key, &contract)?;
+        let (boot_id, pod) = (promise.boot_id.clone(), promise.pod.clone());
+        let mut contract = promise.for_container(holder.pod.as_ref())?;
+        let leases = self.reserved(&locked, token, key, &contract, pod.as_ref())?;
         let own: Vec<&Name> = leases
             .iter()
             .filter(|lease| lease.tag == key && !contract.gpus.iter().any(|gpu| gpu.pci == lease.pci))
@@ -123,7 +150,11 @@ impl Ledger {
             locked.remove(&Name::path(&lease.pci, key))?;
         }
         // Until the next step has happened, a crash leaves the token usable, and leases here that name a dead creator.
-        self.write_leases(&locked, &contract.gpus, key, &holder.held_by(), &promise.boot_id)?;
+        self.write_leases(&locked, &contract.gpus, key, &holder.held_by(), &boot_id)?;
+        contract.key = Some(key.to_owned());
+        if pod.is_some() {
+            return Ok(contract);
+        }
         // From here on the token is used up.
         if let Err(error) = locked.remove(&promise_path(token)) {
             for gpu in &contract.gpus {
@@ -135,7 +166,6 @@ impl Ledger {
             // One that stays promises nothing any more, and is reclaimed.
             let _ = locked.remove(&Name::path(&gpu.pci, &tag(token)));
         }
-        contract.key = Some(key.to_owned());
         Ok(contract)
     }
 
@@ -150,12 +180,13 @@ impl Ledger {
         self.drop_reserved(&self.lock()?, token)
     }
 
-    fn drop_reserved(&self, locked: &Locked, token: &str) -> Result<Vec<String>, LedgerError> {
+    pub(crate) fn drop_reserved(&self, locked: &Locked, token: &str) -> Result<Vec<String>, LedgerError> {
         locked.remove(&promise_path(token))?;
-        let pcis: Vec<String> =
-            self.names()?.into_iter().filter(|lease| lease.token() == Some(token)).map(|lease| lease.pci).collect();
-        pcis.iter().try_for_each(|pci| locked.remove(&Name::path(pci, &tag(token))).map(|_| ()))?;
-        Ok(pcis)
+        let (mine, others): (Vec<Name>, Vec<Name>) =
+            self.names()?.into_iter().partition(|lease| lease.token() == Some(token));
+        mine.iter().try_for_each(|lease| locked.remove(&Name::path(&lease.pci, &lease.tag)).map(|_| ()))?;
+        let free = |pci: &String| !others.iter().any(|lease| lease.pci == *pci);
+        Ok(mine.into_iter().map(|lease| lease.pci).filter(free).collect())
     }
 
     /// The promise behind a token, if it still holds.
@@ -178,18 +209,33 @@ impl Ledger {
         }
         let now = self.machine.boot_seconds().map_err(|e| Refusal::internal("ledger", &e))?;
         let boot = self.machine.boot_id().map_err(|e| Refusal::internal("ledger", &e))?;
-        if promise.boot_id != boot || now >= promise.until {
+        let over = match promise.pod {
+            None => now >= promise.until,
+            // Its leases were prolonged since.
+            Some(_) => !self.is_kept(token),
+        };
+        if promise.boot_id != boot || over {
             return Err(untrusted("reservation-expired", "the reservation's time is over"));
         }
         Ok(promise)
     }
 
     /// All leases, after making sure that the reservation has all its GPUs, and nobody else has one of them.
-    fn reserved(&self, locked: &Locked, token: &str, key: &str, contract: &Contract) -> Result<Vec<Name>, Refusal> {
+    fn reserved(
+        &self,
+        locked: &Locked,
+        token: &str,
+        key: &str,
+        contract: &Contract,
+        pod: Option<&PodContainer>,
+    ) -> Result<Vec<Name>, Refusal> {
         let mine = tag(token);
         let disputed = |leases: &[Name]| {
             leases.iter().any(|lease| {
-                lease.tag != mine && lease.tag != key && contract.gpus.iter().any(|gpu| gpu.pci == lease.pci)
+                lease.tag != mine
+                    && lease.tag != key
+                    && contract.gpus.iter().any(|gpu| gpu.pci == lease.pci)
+                    && !pod.is_some_and(|pod| self.is_of_pod(lease, &pod.uid))
             })
         };
         let mut leases = self.names()?;
@@ -202,6 +248,8 @@ impl Ledger {
             contract.gpus.iter().all(|gpu| leases.iter().any(|lease| lease.tag == mine && lease.pci == gpu.pci));
         if whole && !disputed(&leases) {
             Ok(leases)
+        } else if whole && pod.is_some() {
+            Err(self.container_before())
         } else {
             Err(untrusted("reservation-replay", "the reservation's GPUs are not its own any more"))
         }

@@ -16,7 +16,7 @@ use crate::LedgerError;
 use crate::allocate::{allocate, taken};
 use crate::ending::Reclaimed;
 use crate::files::{self, Locked};
-use crate::lease::{HeldBy, Lease, Name, state_folder};
+use crate::lease::{HeldBy, Lease, Name, PodContainer, state_folder};
 use crate::liveness::{Liveness, Machine};
 
 /// Most bytes of a lease that are read.
@@ -35,6 +35,8 @@ pub struct Holder {
     pub low_level: String,
     /// The container's cgroup as the spec names it. Without it, only a release frees the GPUs.
     pub cgroup: Option<String>,
+    /// Its place in a pod, as the engine tells it.
+    pub pod: Option<PodContainer>,
     /// The process that creates the container.
     pub creator: Process,
 }
@@ -118,7 +120,7 @@ impl Ledger {
         let locked = self.lock()?;
         let leases = self.names()?;
         self.refuse_living(&leases, holder)?;
-        self.lease_out(&locked, leases, inventory, request, holder.key.as_str(), &holder.held_by())
+        self.lease_out(&locked, &[], inventory, request, holder.key.as_str(), &holder.held_by())
     }
 
     /// Gives GPUs to something known by name (`vm:NAME`), until [`Ledger::release_named`] or another boot.
@@ -138,7 +140,7 @@ impl Ledger {
         let locked = self.lock()?;
         self.lease_out(
             &locked,
-            self.names()?,
+            &[],
             inventory,
             request,
             named_key(name).as_str(),
@@ -173,20 +175,24 @@ impl Ledger {
             .then(|| format!("processes are left in its cgroup {cgroup}"))
     }
 
-    /// Allocates and writes leases with this tag. Nothing is left of it when it fails.
+    /// Allocates and writes leases with this tag. Leases on the GPUs in `open` are not in the way. Nothing is left of it
+    /// when it fails.
     pub(crate) fn lease_out(
         &self,
         locked: &Locked,
-        leases: Vec<Name>,
+        open: &[String],
         inventory: &Inventory,
         request: &Request,
         tag: &str,
         holder: &HeldBy,
     ) -> Result<Vec<Granted>, Refusal> {
         let boot = self.machine.boot_id().map_err(|e| Refusal::internal("ledger", &e))?;
-        let (chosen, own) = match self.choose(&leases, inventory, request, tag) {
+        let leases = || -> Result<Vec<Name>, LedgerError> {
+            Ok(self.names()?.into_iter().filter(|lease| !open.contains(&lease.pci)).collect())
+        };
+        let (chosen, own) = match self.choose(&leases()?, inventory, request, tag) {
             Err(refusal) if refusal.code == Code::CapacityFull && self.reclaim_locked(locked)? > 0 => {
-                self.choose(&self.names()?, inventory, request, tag)?
+                self.choose(&leases()?, inventory, request, tag)?
             }
             other => other?,
         };
@@ -224,6 +230,13 @@ impl Ledger {
         allocate(inventory, &|pci| taken.contains(&pci), request, &previous).map(|chosen| (chosen, own))
     }
 
+    /// Writes one lease.
+    pub(crate) fn place_lease(&self, locked: &Locked, tag: &str, lease: &Lease) -> Result<(), LedgerError> {
+        let path = Name::path(&lease.pci, tag);
+        let bytes = serde_json::to_vec(lease).map_err(|e| LedgerError::new("write", &self.path(&path), &e))?;
+        locked.place(&path, &bytes)
+    }
+
     /// Writes one lease after the other; those written are taken back when one fails. If this process dies half-way,
     /// they name a creator that is gone, and are reclaimed.
     pub(crate) fn write_leases(
@@ -235,12 +248,7 @@ impl Ledger {
         boot: &str,
     ) -> Result<(), LedgerError> {
         for (done, gpu) in gpus.iter().enumerate() {
-            let path = Name::path(&gpu.pci, tag);
-            let lease = Lease::new(gpu, holder, boot, node::now());
-            let written = serde_json::to_vec(&lease)
-                .map_err(|e| LedgerError::new("write", &self.path(&path), &e))
-                .and_then(|bytes| locked.place(&path, &bytes));
-            if let Err(error) = written {
+            if let Err(error) = self.place_lease(locked, tag, &Lease::new(gpu, holder, boot, node::now())) {
                 for gpu in gpus.iter().take(done) {
                     // The first error is the one worth telling; what cannot be taken back is reclaimed.
                     let _ = locked.remove(&Name::path(&gpu.pci, tag));

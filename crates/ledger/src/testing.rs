@@ -85,6 +85,7 @@ pub(crate) fn holder(world: &World, id: &str, pid: u32) -> Holder {
         state_root: "/run/low".into(),
         low_level: "/usr/bin/runc".into(),
         cgroup: Some(format!("/box/{id}")),
+        pod: None,
         creator: Process { pid, start: 7 },
     }
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use contract::key::Key;
 use contract::request::{Asked, Request, from_json};
 use contract::{Contract, Refusal};
-use ledger::Ledger;
 use ledger::audit::Kind;
+use ledger::{Ledger, PodContainer};
 use serde::Serialize;
 use serde_json::json;
 
@@ -51,6 +51,27 @@ struct Prepare {
     /// The contract's id, 32 hexadecimal digits [default: random]
     #[arg(long)]
     id: Option<String>,
+    /// Only for a container of the pod with this UID, and for every restart of it
+    #[arg(long, value_name = "UID", requires = "container")]
+    pod: Option<String>,
+    /// That container's name in the pod
+    #[arg(long, value_name = "NAME", requires = "pod")]
+    container: Option<String>,
+}
+
+impl Prepare {
+    /// The one container that may bring the token.
+    fn bound_to(&self) -> Result<Option<PodContainer>, Failure> {
+        let (Some(uid), Some(container)) = (&self.pod, &self.container) else { return Ok(None) };
+        for (flag, value) in [("--pod", uid), ("--container", container)] {
+            if !contract::key::id_is_plain(value) {
+                return Err(Failure::Usage(format!(
+                    "{flag} {value:?} is not made of letters, digits, '.', '-' and '_'"
+                )));
+            }
+        }
+        Ok(Some(PodContainer { uid: uid.clone(), container: container.clone() }))
+    }
 }
 
 impl Args {
@@ -79,8 +100,9 @@ fn prepare(args: &Prepare, context: &mut Context<'_>) -> Result<(), Failure> {
         Some(id) => return Err(Failure::Usage(format!("--id {id:?} is not 32 lower-case hexadecimal digits"))),
         None => node::random_hex128().map_err(Failure::internal)?,
     };
+    let pod = args.bound_to()?;
     match from_json(&read(&args.request)?) {
-        Ok(Asked::Gpus(request)) => reserve(&request, &id, context),
+        Ok(Asked::Gpus(request)) => reserve(&request, &id, pod.as_ref(), context),
         Ok(_) => context.document(
             &json!({ "token": null, "contract": null, "message": "no GPU is asked for, and none is granted" }),
         ),
@@ -93,22 +115,26 @@ fn prepare(args: &Prepare, context: &mut Context<'_>) -> Result<(), Failure> {
 struct Prepared<'a> {
     token: &'a str,
     seconds: u64,
+    /// Whose it is; anybody's when nobody is named.
+    pod: Option<&'a PodContainer>,
     contract: &'a Contract,
 }
 
-fn reserve(request: &Request, id: &str, context: &mut Context<'_>) -> Result<(), Failure> {
+fn reserve(request: &Request, id: &str, pod: Option<&PodContainer>, context: &mut Context<'_>) -> Result<(), Failure> {
     let setup = &context.setup;
-    let seconds = setup.config.request.reservation_seconds;
+    let limits = &setup.config.request;
+    let seconds = if pod.is_some() { limits.pod_reservation_seconds } else { limits.reservation_seconds };
     let ledger = Ledger::open(setup.state_dir()).map_err(Failure::internal)?;
     let reserved =
         shim::within_ceilings(request, &setup.config).and_then(|()| inventory::current(setup)).and_then(|inventory| {
-            ledger.reserve(&inventory, request, seconds, &mut |gpus| {
+            ledger.reserve(&inventory, request, seconds, pod, &mut |gpus| {
                 ledger::draft(&inventory, gpus, request, &setup.config.policy, id, None, node::now())
             })
         });
     let reserved = reserved.map_err(|refusal| refuse(refusal, Some(request), context))?;
     let fields = [
-        ("contract", id.into()),
+        ("contract", reserved.contract.id.as_str().into()),
+        ("pod", json!(pod)),
         ("request", json!(request)),
         ("gpus", record::gpus(&reserved.contract.gpus)),
         ("seconds", seconds.into()),
@@ -121,7 +147,7 @@ fn reserve(request: &Request, id: &str, context: &mut Context<'_>) -> Result<(),
         let _ = ledger.cancel(&reserved.token);
         return Err(failure);
     }
-    context.document(&Prepared { token: &reserved.token, seconds, contract: &reserved.contract })
+    context.document(&Prepared { token: &reserved.token, seconds, pod, contract: &reserved.contract })
 }
 
 /// A refusal on its way out; the log may be unwritable, and the refusal stands all the same.

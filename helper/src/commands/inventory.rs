@@ -21,13 +21,17 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     /// Looks again, stores what is found, and prints what changed
-    Refresh,
+    Refresh {
+        /// Makes missing /dev/char links too, without which systemd drops device rules at every daemon-reload
+        #[arg(long)]
+        char_links: bool,
+    },
 }
 
 pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure> {
     let json = context.json()?;
     match args.action {
-        Some(Action::Refresh) => refresh(&mut context, json)?,
+        Some(Action::Refresh { char_links }) => refresh(&mut context, json, char_links)?,
         None => {
             let inventory = inventory::discover(context.host()).map_err(Failure::Internal)?;
             if json { context.document(&inventory)? } else { write!(context.out, "{}", text(&inventory))? }
@@ -36,13 +40,24 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
     Ok(Exit::Done)
 }
 
-fn refresh(context: &mut Context<'_>, json: bool) -> Result<(), Failure> {
+fn refresh(context: &mut Context<'_>, json: bool, char_links: bool) -> Result<(), Failure> {
+    let links = if char_links {
+        let now = inventory::discover(context.host()).map_err(Failure::Internal)?;
+        inventory::make_links(context.host(), &now).map_err(Failure::Internal)?
+    } else {
+        Vec::new()
+    };
     let refreshed = inventory::refresh(&context.setup).map_err(Failure::Internal)?;
-    if !refreshed.changes.is_empty() {
-        record::append(&context.setup, Kind::Refresh, [("changes", json!(refreshed.changes))])?;
+    if !refreshed.changes.is_empty() || !links.is_empty() {
+        let fields = [("changes", json!(refreshed.changes)), ("links", json!(links))];
+        record::append(&context.setup, Kind::Refresh, fields)?;
     }
     if json {
-        return context.document(&json!({ "changes": refreshed.changes, "inventory": refreshed.inventory }));
+        return context
+            .document(&json!({ "changes": refreshed.changes, "links": links, "inventory": refreshed.inventory }));
+    }
+    for link in &links {
+        writeln!(context.out, "made {}", table::one_line(link))?;
     }
     for line in &refreshed.changes {
         writeln!(context.out, "{}", table::one_line(line))?;

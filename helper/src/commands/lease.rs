@@ -73,6 +73,9 @@ struct Whose {
     /// A reservation by its token
     #[arg(long)]
     token: Option<String>,
+    /// All reservations of a pod, by its UID
+    #[arg(long, value_name = "UID")]
+    pod: Option<String>,
 }
 
 pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure> {
@@ -146,6 +149,10 @@ fn document(status: &LeaseStatus, reserved: &[Reserved]) -> Value {
         HeldBy::Name { .. } => "name",
         HeldBy::Reservation { .. } => "reservation",
     });
+    let pod = lease.and_then(|lease| match &lease.holder {
+        HeldBy::Reservation { pod, .. } => pod.as_ref(),
+        _ => None,
+    });
     json!({
         "pci": status.pci,
         "gpu": lease.and_then(|lease| lease.minor).map(|minor| format!("nvidia{minor}")),
@@ -153,6 +160,7 @@ fn document(status: &LeaseStatus, reserved: &[Reserved]) -> Value {
         "kind": kind,
         "holder": lease.map(|lease| lease.holder.name()),
         "key": Key::parse(&status.tag).map(|key| key.to_string()),
+        "pod": pod,
         "contract": promised.map(|reserved| reserved.contract.id.as_str()),
         "since": lease.map(|lease| lease.since),
         "because": status.held_because,
@@ -193,8 +201,12 @@ fn acquire(args: &Acquire, context: &mut Context<'_>, json: bool) -> Result<(), 
 
 fn release(args: &Release, context: &mut Context<'_>, json: bool) -> Result<(), Failure> {
     let ledger = open(&context.setup)?;
-    let Whose { holder, key, token } = &args.whose;
+    let Whose { holder, key, token, pod } = &args.whose;
     let (who, freed) = match (holder, key, token) {
+        _ if pod.is_some() => {
+            let uid = pod.as_deref().unwrap_or_default();
+            (format!("pod {uid}"), ledger.cancel_pod(uid))
+        }
         (Some(name), ..) => {
             let freed = ledger.release_named(name);
             if freed.as_ref().is_ok_and(Vec::is_empty) {

@@ -281,6 +281,7 @@ fn container(node: &Node, id: &str) -> Key {
         state_root: "/run/x".into(),
         low_level: "/usr/bin/runc".into(),
         cgroup: None,
+        pod: None,
         creator: node::process::me(),
     };
     Ledger::open(setup.state_dir()).unwrap().grant(&inventory, &request, &holder).unwrap();

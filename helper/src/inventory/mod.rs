@@ -5,6 +5,7 @@
 mod changes;
 mod files;
 mod gpus;
+mod links;
 mod nodes;
 mod read;
 mod root;
@@ -17,6 +18,7 @@ use linker::elf::Elf;
 use node::driver::Information;
 
 pub use changes::changes;
+pub(crate) use links::make as make_links;
 pub use store::{Refreshed, current, refresh, seen};
 
 use files::Candidate;
@@ -43,7 +45,10 @@ pub fn discover(host: &Host) -> Result<Inventory, String> {
     let seen = read::seen(host)?;
     let dev_root = host.dev_root();
     let look = |name: &str| read::at_name(&dev_root, name);
-    Ok(assemble(seen, &DevRoot { path: &dev_root, look: &look }))
+    let mut inventory = assemble(seen, &DevRoot { path: &dev_root, look: &look });
+    let missing = links::missing(host, &inventory);
+    inventory.findings.extend(missing);
+    Ok(inventory)
 }
 
 /// The inventory that these facts make.

@@ -1,8 +1,8 @@
 //! containerd through `ctr`, its own client: no pods, no policy, nothing between the words and the daemon.
 
 use std::path::Path;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use super::containerd::{Containerd, reference};
 use super::image::Words;
@@ -13,9 +13,6 @@ use crate::rootfs::Rootfs;
 
 /// The namespace that `ctr` takes by itself.
 const NAMESPACE: &str = "default";
-
-/// How long a killed process may take to be seen as stopped.
-const STOP: Duration = Duration::from_secs(20);
 
 /// A containerd with its client.
 #[derive(Debug)]
@@ -66,24 +63,12 @@ impl Ctr {
         self.call(&call)
     }
 
-    /// Ends what is left of a container's processes, if something is.
-    fn end(&self, name: &str) -> Result<()> {
-        if !self.stop(name)?.ok() {
-            self.call(&["task", "delete", "--force", name])?;
-        }
-        Ok(())
-    }
-
-    fn wait_stopped(&self, name: &str) -> Result<()> {
-        let deadline = Instant::now() + STOP;
-        let stopped = |line: &str| line.starts_with(&format!("{name} ")) && line.contains("STOPPED");
-        while !self.call(&["task", "ls"])?.checked()?.stdout.lines().any(stopped) {
-            if Instant::now() > deadline {
-                return Err(Error::new(format!("{name} still runs {} s after SIGKILL", STOP.as_secs())));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+    fn running(&self, name: &str) -> Result<bool> {
+        let list = self.call(&["task", "ls"])?.checked()?.stdout;
+        Ok(list.lines().any(|line| {
+            let mut words = line.split_whitespace();
+            words.next() == Some(name) && words.nth(1) != Some("STOPPED")
+        }))
     }
 }
 
@@ -132,23 +117,24 @@ impl Engine for Ctr {
         self.call(&[&["task", "exec", "--exec-id", &id, name], args].concat())
     }
 
+    /// What is stopped keeps a state at the low-level runtime until its task is deleted: other engines do both.
     fn stop(&self, name: &str) -> Result<Ran> {
-        let ran = self.call(&["task", "kill", "--signal", "SIGKILL", name])?;
-        if ran.ok() {
-            self.wait_stopped(name)?;
-            // Its status is that of the container, which was killed.
-            self.call(&["task", "delete", name])?;
-        }
-        Ok(ran)
+        let deleted = self.call(&["task", "delete", "--force", name])?;
+        // One that was killed is not 0 here either: its own status.
+        let gone = !self.running(name)?;
+        Ok(if gone { Ran { status: ExitStatus::default(), ..deleted } } else { deleted })
     }
 
     fn restart(&self, name: &str) -> Result<Ran> {
-        self.end(name)?;
+        self.stop(name)?.checked()?;
         self.call(&["task", "start", "--detach", "--null-io", name])
     }
 
     fn remove(&self, name: &str) -> Result<Ran> {
-        self.end(name)?;
+        if self.running(name)? {
+            self.stop(name)?;
+        }
+        self.call(&["task", "delete", "--force", name])?;
         self.call(&["container", "delete", name])
     }
 

@@ -204,7 +204,7 @@ pub trait Engine: Send + Sync {
     /// See above.
     fn remove(&self, name: &str) -> Result<Ran>;
 
-    /// Gives a running container another share of the CPUs.
+    /// Gives a running container another limit, of a kind that this machine has.
     ///
     /// # Errors
     /// See above; `None` where the engine has no such call.

@@ -30,6 +30,7 @@ pub struct Podman {
     room: Room,
     janitor: Janitor,
     plain: PathBuf,
+    groups: Groups,
     remapped: bool,
 }
 
@@ -58,7 +59,7 @@ impl Podman {
         // Its locks are one file for all that live on one machine.
         let mut locks = room.command("mount", None);
         run(locks.args(["-t", "tmpfs", "tmpfs", "/dev/shm"]), None, CALL)?.checked()?;
-        Ok(Self { room, janitor, plain: ground.plain.clone(), remapped: ground.remapped })
+        Ok(Self { room, janitor, plain: ground.plain.clone(), groups: ground.groups, remapped: ground.remapped })
     }
 
     /// Any call.
@@ -150,7 +151,9 @@ impl Engine for Podman {
     }
 
     fn update(&self, name: &str) -> Option<Result<Ran>> {
-        Some(self.call(&["update", "--pids-limit", "0", name]))
+        // The share of the CPUs where there is one: its controller may be bound to version 1.
+        let change = if self.groups == Groups::V2 { ["--pids-limit", "0"] } else { ["--cpu-shares", "512"] };
+        Some(self.call(&[&["update"], &change[..], &[name]].concat()))
     }
 
     fn crash(&mut self) -> Option<Result<()>> {
@@ -158,9 +161,14 @@ impl Engine for Podman {
     }
 }
 
+/// What newer releases give, and `MKNOD`, as older ones and Docker do: without it nobody can try what a device filter lets
+/// through.
+const CAPABILITIES: &str = r#"default_capabilities = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD",
+  "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"]"#;
+
 fn configure(folder: &Path, ground: &Ground) -> Result<()> {
     // What it would give by itself is above the hard limits of a machine without CAP_SYS_RESOURCE.
-    let mut lines = vec!["[containers]", r#"default_ulimits = ["nofile=1024:4096", "nproc=1024:4096"]"#];
+    let mut lines = vec!["[containers]", r#"default_ulimits = ["nofile=1024:4096", "nproc=1024:4096"]"#, CAPABILITIES];
     if ground.groups == Groups::V2 {
         // The controller may be bound to version 1.
         lines.push("pids_limit = 0");

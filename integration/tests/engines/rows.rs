@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use integration::engine::{Ask, Containerd, Cri, Ctr, Docker, Engine, Ground, Kit, Podman, Source};
-use integration::{
-    Error, PROBE_ALL, QuiltOptions, Result, Rootfs, Scratch, Seen, Site, must, runc_without_sys_resource,
-};
+use integration::engine::{Ask, Cri, Ctr, Docker, Engine, Ground, Kit, Podman, Source};
+use integration::{Error, PROBE_ALL, QuiltOptions, Result, Rootfs, Scratch, Seen, Site, must, runc_that_gets_along};
 
 use crate::matrix::Row;
 
@@ -20,7 +18,6 @@ pub(crate) struct Yard {
     // First: its containers use the node.
     pub(crate) engine: Box<dyn Engine>,
     pub(crate) site: Site,
-    pub(crate) row: Row,
     /// Names of containers that a behaviour started and did not remove.
     started: BTreeSet<String>,
     /// Programs that stand before the low-level runtime.
@@ -42,15 +39,16 @@ impl Yard {
             Err(absent) => return Ok(Err(absent)),
         };
         let tools = Scratch::new()?;
-        // Where the machine lacks CAP_SYS_RESOURCE runc 1.1 cannot start Docker 20's privileged containers.
-        let plain = if row.low_level == "runc-1.1" { runc_without_sys_resource(tools.path())? } else { low_level };
+        // Where the machine lacks a capability or a controller that engines take for granted.
+        let plain =
+            if row.low_level.starts_with("runc") { runc_that_gets_along(tools.path(), &low_level)? } else { low_level };
         let options = QuiltOptions { low_level: vec![plain.clone()], ..QuiltOptions::default() };
         let site = Site::with(|host| host.gpus(GPUS as u64), &options)?;
         let ground = Ground {
             quilt: site.quilt.runtime(),
             plain,
             groups: row.groups,
-            shown: vec![site.folder().to_owned(), tools.path().to_owned()],
+            shown: [site.quilt.programs(), vec![site.folder().to_owned(), tools.path().to_owned()]].concat(),
             remapped: row.remapped,
         };
         let engine = match up(row, &kit, &ground)? {
@@ -58,9 +56,9 @@ impl Yard {
             Err(absent) => return Ok(Err(absent)),
         };
         let rootfs = Rootfs::debian_like(site.join("debian"), Path::new(PROBE))?;
-        engine.import("deb", &rootfs, &[("FROM_IMAGE", "yes")], &[("quilt.gpu/count", "1")])?;
-        engine.import("baked", &rootfs, &[("NVIDIA_VISIBLE_DEVICES", "all"), ("CUDA_VERSION", "12.2.0")], &[])?;
-        Ok(Ok(Self { engine, site, row: row.clone(), started: BTreeSet::new(), _tools: tools }))
+        engine.import("deb:1", &rootfs, &[("FROM_IMAGE", "yes")], &[("quilt.gpu/count", "1")])?;
+        engine.import("baked:1", &rootfs, &[("NVIDIA_VISIBLE_DEVICES", "all"), ("CUDA_VERSION", "12.2.0")], &[])?;
+        Ok(Ok(Self { engine, site, started: BTreeSet::new(), _tools: tools }))
     }
 
     /// What the engine says of itself.
@@ -70,12 +68,12 @@ impl Yard {
 
     /// A container of the image `deb` that reports what it can open.
     pub(crate) fn probing(&self, name: &str) -> Ask {
-        Ask::new(name, "deb", PROBE_ALL)
+        Ask::new(name, "deb:1", PROBE_ALL)
     }
 
     /// The same that stays.
     pub(crate) fn staying(&self, name: &str) -> Ask {
-        Ask::new(name, "deb", ["quilt-probe", "sleep"])
+        Ask::new(name, "deb:1", ["quilt-probe", "sleep"])
     }
 
     /// Runs a container to its end: what it saw.
@@ -160,23 +158,19 @@ pub(crate) fn exactly(seen: &Seen, count: usize) -> Result<BTreeSet<u64>> {
 
 fn up(row: &Row, kit: &Kit, ground: &Ground) -> Result<std::result::Result<Box<dyn Engine>, Absent>> {
     let release = row.release.as_str();
-    Ok(match row.engine.as_str() {
-        "docker" => match kit.docker(release) {
-            Ok(_) => Ok(Box::new(Docker::over(release, ground)?)),
-            Err(absent) => Err(absent),
-        },
-        "podman" => match kit.podman(release) {
-            Ok(_) => Ok(Box::new(Podman::up(release, ground)?)),
-            Err(absent) => Err(absent),
-        },
-        "ctr" => match Containerd::absent(release) {
-            None => Ok(Box::new(Ctr::new(Containerd::up(release, ground)?))),
-            Some(absent) => Err(absent),
-        },
-        "cri" => match Containerd::absent(release) {
-            None => Ok(Box::new(Cri::new(Containerd::up(release, ground)?)?)),
-            Some(absent) => Err(absent),
-        },
+    let programs = match row.engine.as_str() {
+        "docker" => kit.docker(release).map(drop),
+        "podman" => kit.podman(release).map(drop),
+        _ => kit.containerd(release).map(drop),
+    };
+    if let Err(absent) = programs {
+        return Ok(Err(absent));
+    }
+    Ok(Ok(match row.engine.as_str() {
+        "docker" => Box::new(Docker::on(release, ground)?),
+        "podman" => Box::new(Podman::on(release, ground)?),
+        "ctr" => Box::new(Ctr::on(release, ground)?),
+        "cri" => Box::new(Cri::on(release, ground)?),
         other => return Err(Error::new(format!("no engine {other}"))),
-    })
+    }))
 }

@@ -2,6 +2,7 @@
 //! nothing. No quilt-gpu here.
 
 mod life;
+mod others;
 mod traces;
 
 use std::fs;
@@ -17,10 +18,7 @@ const IMAGE: &str = "bb:1";
 /// What a container through `quilt-gpu` fails with here.
 const FAILURE: &str = "out of the ordinary";
 
-/// An engine of this name and release.
-type Up = Box<dyn Engine>;
-
-/// A place for an engine: a low-level runtime, and a wrapper that lets no container begin.
+/// A place for an engine: a low-level runtime that is watched, and one that lets no container begin.
 struct Place {
     ground: Ground,
     scratch: Scratch,
@@ -33,7 +31,7 @@ impl Place {
             return Ok(None);
         }
         let scratch = Scratch::new()?;
-        let plain = match low_level {
+        let below = match low_level {
             "runc-nsr" => runc_without_sys_resource(scratch.path())?,
             name => match Kit::default().low_level(name) {
                 Ok(path) => path,
@@ -43,13 +41,22 @@ impl Place {
                 }
             },
         };
-        let quilt = failing(&scratch, &plain)?;
-        let shown = vec![scratch.path().to_owned()];
+        let plain = wrapper(&scratch, "noting", NOTING, &below)?;
+        let quilt = wrapper(&scratch, "failing", FAILING, &below)?;
+        let shown = vec![scratch.path().to_owned(), below];
         Ok(Some(Self { ground: Ground { quilt, plain, groups, shown, remapped: false }, scratch }))
     }
 
+    /// How often the runtime was called with this word since it was asked last.
+    fn calls(&self, word: &str) -> Result<usize> {
+        let path = self.scratch.join("noting.calls");
+        let calls = fs::read_to_string(&path).map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
+        write(&path, "")?;
+        Ok(calls.split_whitespace().filter(|called| *called == word).count())
+    }
+
     /// The engine `docker-20`, or `None` where it is missing, which has been said.
-    fn engine(&self, test: &str, name: &str) -> Result<Option<(Up, PathBuf)>> {
+    fn engine(&self, test: &str, name: &str) -> Result<Option<(Box<dyn Engine>, PathBuf)>> {
         let kit = Kit::default();
         let (kind, release) = name.split_once('-').unwrap_or((name, ""));
         let found = match kind {
@@ -65,7 +72,7 @@ impl Place {
             ($engine:ident) => {{
                 let engine = $engine::on(release, &self.ground)?;
                 let folder = engine.folder().to_owned();
-                (Box::new(engine) as Up, folder)
+                (Box::new(engine) as Box<dyn Engine>, folder)
             }};
         }
         Ok(Some(match kind {
@@ -77,25 +84,27 @@ impl Place {
     }
 }
 
-/// Below any runtime: fails as runc does, in its log and on standard error.
-fn failing(scratch: &Scratch, plain: &Path) -> Result<PathBuf> {
-    let path = scratch.join("failing");
-    let text = format!(
-        r#"#!/bin/sh
+/// Notes how it is called.
+const NOTING: &str = r#"echo "$@" >>"$0.calls""#;
+
+/// Lets no container begin: fails as runc does, in its log and on standard error.
+const FAILING: &str = r#"
 log= last= verb=
 for word; do
   [ "$last" != --log ] || log=$word
   [ "$word" != create ] || verb=create
   last=$word
 done
-[ "$verb" = create ] || exec {} "$@"
-[ -z "$log" ] || printf '{{"level":"error","msg":"{FAILURE}","time":"2024-01-01T00:00:00Z"}}\n' >>"$log"
-echo '{FAILURE}' >&2
-exit 1
-"#,
-        plain.display()
-    );
-    write(&path, &text)?;
+if [ "$verb" = create ]; then
+  [ -z "$log" ] || printf '{"level":"error","msg":"out of the ordinary","time":"2024-01-01T00:00:00Z"}\n' >>"$log"
+  echo 'out of the ordinary' >&2
+  exit 1
+fi
+"#;
+
+fn wrapper(scratch: &Scratch, name: &str, before: &str, below: &Path) -> Result<PathBuf> {
+    let path = scratch.join(name);
+    write(&path, &format!("#!/bin/sh\n{before}\nexec {} \"$@\"\n", below.display()))?;
     let executable = fs::Permissions::from_mode(0o755);
     fs::set_permissions(&path, executable).map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
     Ok(path)

@@ -25,7 +25,9 @@ impl Traces {
     /// Processes, mounts, cgroups, state of runtimes, sockets of shims, and the folder.
     pub(crate) fn found(&self) -> Vec<String> {
         let below = format!("{}/", self.folder.display());
-        let names = |path: &Path| fs::read(path).is_ok_and(|text| String::from_utf8_lossy(&text).contains(&below));
+        // crun writes \/ for a slash.
+        let text = |path: &Path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).replace("\\/", "/");
+        let names = |path: &Path| text(path).contains(&below);
         let mut found = Vec::new();
         for process in children(Path::new("/proc")) {
             // Mounts of a room are in the mount table of what runs in it.

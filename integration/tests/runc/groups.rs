@@ -1,21 +1,19 @@
 //! The host's control groups in a container: who can write in those that hold device filters moves itself out of its own.
 //! Each container is made by the bare runtime as well, where it must get out: else the test would prove nothing.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use integration::{Error, PROBE_ALL, QuiltOptions, Result, Runc, Seen, Site, Spec, say};
+use integration::{Error, PROBE_ALL, Result, Runc, Seen, Spec, say};
 use serde_json::json;
 
-use crate::verify::{FORGETFUL, program, site_over};
-use crate::{Bench, RUNC, bytes};
+use crate::verify::{FORGETFUL, site_over};
+use crate::{Bench, CRUN, RUNC, VERSION_1, VERSION_2, bytes, inside};
 
 /// Moves itself to the top of every hierarchy that it sees, not to its own group, and then looks what opens.
 const ESCAPE: &str = r#"while read -r id parent device root point rest; do
   case "$root $rest" in "/ "*" - cgroup"* | "/.."*" - cgroup"*) echo 0 >"$point/cgroup.procs" ;; esac
 done </proc/self/mountinfo 2>/dev/null
 exec"#;
-
-const CRUN: &str = "/usr/bin/crun";
 
 /// Binds as users write them.
 fn roads() -> Vec<(&'static str, Spec)> {
@@ -65,18 +63,9 @@ impl Two {
 
     /// Both in a mount namespace of their own, which `prepare` makes ready; both over `low_level`.
     fn prepared(test: &str, low_level: &str, prepare: &str) -> Result<Option<Self>> {
-        let options = QuiltOptions { low_level: vec![low_level.into()], ..QuiltOptions::default() };
-        let Some(mut bench) = Bench::on(test, || Site::with(|host| host.gpus(2), &options))? else { return Ok(None) };
-        let inside = |name: &str, runtime: &Path| -> Result<PathBuf> {
-            let text = format!(
-                "#!/bin/sh\nexec unshare --mount --propagation private sh -c '{prepare} && exec \"$@\"' sh '{}' \"$@\"\n",
-                runtime.display()
-            );
-            program(bench.site.join(name), &text)
-        };
-        let ours = Runc::new(inside("ours", &bench.site.quilt.runtime())?, bench.site.join("runc"))?;
-        let bare = Runc::new(inside("bare", Path::new(low_level))?, bench.site.join("bare-runc"))?;
-        bench.runc = ours;
+        let Some(bench) = Bench::within(test, low_level, prepare)? else { return Ok(None) };
+        let program = inside(bench.site.join("bare"), Path::new(low_level), prepare)?;
+        let bare = Runc::new(program, bench.site.join("bare-runc"))?;
         Ok(Some(Self { bench, bare }))
     }
 }
@@ -90,8 +79,7 @@ fn no_bind_of_the_hosts_trees_is_a_way_out() -> Result<()> {
 
 #[test]
 fn nor_in_version_2() -> Result<()> {
-    let prepare = "umount -l /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup";
-    let Some(two) = Two::prepared("nor_in_version_2", RUNC, prepare)? else { return Ok(()) };
+    let Some(two) = Two::prepared("nor_in_version_2", RUNC, VERSION_2)? else { return Ok(()) };
     let mut roads = roads();
     // Without a cgroup namespace a mount of this type is the whole of it.
     let whole = json!({"type": "cgroup", "source": "cgroup", "destination": "/sys/fs/cgroup", "options": ["nosuid"]});
@@ -105,8 +93,7 @@ fn nor_under_crun() -> Result<()> {
         say(format_args!("nor_under_crun: skipped, {CRUN} is not installed"));
         return Ok(());
     }
-    let prepare = "{ umount /sys/fs/cgroup/unified 2>/dev/null || true; }";
-    let Some(two) = Two::prepared("nor_under_crun", CRUN, prepare)? else { return Ok(()) };
+    let Some(two) = Two::prepared("nor_under_crun", CRUN, VERSION_1)? else { return Ok(()) };
     two.nobody_gets_out(roads())
 }
 

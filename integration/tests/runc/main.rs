@@ -1,6 +1,7 @@
 //! quilt-gpu over real runc, driven by its command line: what processes in real containers can open, and what becomes
 //! of leases and bundles. Messages are looked at only where a user would.
 
+mod field_cases;
 mod foreign_cves;
 mod grants;
 mod groups;
@@ -8,18 +9,28 @@ mod hook;
 mod lifecycle;
 mod lookalikes;
 mod own_folders;
+mod pods;
 mod refusals;
+mod reservations;
 mod tenant;
+mod updates;
 mod verify;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use integration::{Bundle, Error, PROBE_ALL, Ran, Result, Rootfs, Runc, Seen, Site, Spec, root_for, run, say};
+use integration::{
+    Bundle, Error, PROBE_ALL, QuiltOptions, Ran, Result, Rootfs, Runc, Seen, Site, Spec, root_for, run, say,
+};
 
 const RUNC: &str = "/usr/sbin/runc";
+const CRUN: &str = "/usr/bin/crun";
+/// What makes a mount namespace with control groups of version 1 alone: crun takes no mixture.
+const VERSION_1: &str = "{ umount /sys/fs/cgroup/unified 2>/dev/null || true; }";
+/// The same with version 2 alone.
+const VERSION_2: &str = "umount -l /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup";
 const PROBE: &str = env!("CARGO_BIN_EXE_quilt-probe");
 
 /// A node, the runtime on it, and a root file system for its containers.
@@ -46,6 +57,15 @@ impl Bench {
         let runc = site.quilt.runc(site.join("runc"))?;
         let rootfs = Rootfs::debian_like(site.join("debian"), Path::new(PROBE))?;
         Ok(Some(Self { runc, site, rootfs }))
+    }
+
+    /// With two GPUs, over this low-level runtime, every call in a mount namespace of its own that `prepare` makes ready.
+    fn within(test: &str, low_level: &str, prepare: &str) -> Result<Option<Self>> {
+        let options = QuiltOptions { low_level: vec![low_level.into()], ..QuiltOptions::default() };
+        let Some(mut bench) = Self::on(test, || Site::with(|host| host.gpus(2), &options))? else { return Ok(None) };
+        let program = inside(bench.site.join("ours"), &bench.site.quilt.runtime(), prepare)?;
+        bench.runc = Runc::new(program, bench.site.join("runc"))?;
+        Ok(Some(bench))
     }
 
     /// A bundle with a root file system of its own, and a cgroup that no test beside this one has.
@@ -105,6 +125,15 @@ impl Bench {
         assert!(bytes(&bundle.config())? == config, "{id}: config.json was changed");
         Ok(answer)
     }
+}
+
+/// A program that runs another in a mount namespace of its own.
+fn inside(path: PathBuf, program: &Path, prepare: &str) -> Result<PathBuf> {
+    let text = format!(
+        "#!/bin/sh\nexec unshare --mount --propagation private sh -c '{prepare} && exec \"$@\"' sh '{}' \"$@\"\n",
+        program.display()
+    );
+    verify::program(path, &text)
 }
 
 fn remove(folder: &Path) -> Result<()> {

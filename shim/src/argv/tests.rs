@@ -45,6 +45,8 @@ fn what_engines_send() {
         ("--root R delete --force ID", "delete ID bundle=. root=Some(\"R\") clear=true"),
         ("update --resources - ID", "update ID bundle=. root=None clear=true"),
         ("update --resources=- ID", "update ID bundle=. root=None clear=true"),
+        ("update ID --cpu-quota -1 --cpu-period 100000", "update ID bundle=. root=None clear=true"),
+        ("update --memory 50M ID --resources -", "update ID bundle=. root=None clear=true"),
     ] {
         assert_eq!(read(line), expected, "{line}");
     }
@@ -84,6 +86,10 @@ fn doubt_before_a_making_verb_is_refused_and_elsewhere_passes() {
         ("run --bundle", "refused argv/2 --bundle"),
         ("create --bundle= ID", "refused argv/2 --bundle"),
         ("create -- ID", "refused argv/2 --"),
+        ("update --resources A ID -r B", "refused argv/5 -r"),
+        ("update ID --cpu-quota --resources A", "refused argv/4 --resources"),
+        ("update ID --memory 1 -- B", "refused argv/5 --"),
+        ("update ID --memory 1 extra", "refused argv/5 extra"),
         ("delete --what ID", "delete ID bundle=. root=None clear=false"),
     ] {
         assert_eq!(read(line), expected, "{line}");

@@ -19,7 +19,7 @@ fn container(cgroup: Option<&str>) -> Lease {
 #[test]
 fn a_container_is_gone_only_when_nothing_is_left() {
     let world = World::new();
-    let judge = |lease: &Lease| standing(lease, false, &world);
+    let judge = |lease: &Lease| standing(lease, Token::Void, &world);
     let held = |lease: &Lease, words: &str| match judge(lease) {
         Standing::Held(why) => assert!(why.contains(words), "{why:?} does not say {words:?}"),
         Standing::Gone(why) => panic!("gone: {why}"),
@@ -50,14 +50,14 @@ fn a_container_is_gone_only_when_nothing_is_left() {
 fn names_and_reservations_end_their_own_way() {
     let world = World::new();
     let by_name = lease(HeldBy::Name { name: "vm:a".into() });
-    assert!(matches!(standing(&by_name, false, &world), Standing::Held(_)));
-    let reserved = lease(HeldBy::Reservation { until: 1030 });
-    assert_eq!(standing(&reserved, true, &world), Standing::Held("reserved for 30 s more".into()));
-    assert!(matches!(standing(&reserved, false, &world), Standing::Gone(_)), "without its promise");
+    assert!(matches!(standing(&by_name, Token::Void, &world), Standing::Held(_)));
+    let reserved = lease(HeldBy::Reservation { until: 1030, pod: None, seconds: None });
+    assert_eq!(standing(&reserved, Token::Open, &world), Standing::Held("reserved for 30 s more".into()));
+    assert!(matches!(standing(&reserved, Token::Void, &world), Standing::Gone(_)), "without its promise");
     world.with(|w| w.seconds = 1030);
-    assert!(matches!(standing(&reserved, true, &world), Standing::Gone(_)), "at its end");
+    assert!(matches!(standing(&reserved, Token::Open, &world), Standing::Gone(_)), "at its end");
     world.with(|w| w.boot = Ok("boot-2".into()));
-    assert!(matches!(standing(&by_name, false, &world), Standing::Gone(_)));
+    assert!(matches!(standing(&by_name, Token::Void, &world), Standing::Gone(_)));
 }
 
 #[test]

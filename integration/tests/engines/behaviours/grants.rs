@@ -16,7 +16,7 @@ pub(super) fn none(yard: &mut Yard) -> Result<()> {
     exactly(&seen, 0)?;
     must(seen.env("NVIDIA_VISIBLE_DEVICES").is_none(), "a variable appeared")?;
     must(seen.env("FROM_IMAGE") == Some("yes"), "the image's own variable is gone")?;
-    let baked = yard.see(&Ask { image: "baked".into(), ..yard.probing("baked") })?;
+    let baked = yard.see(&Ask { image: "baked:1".into(), ..yard.probing("baked") })?;
     exactly(&baked, 0)?;
     let visible = baked.env("NVIDIA_VISIBLE_DEVICES");
     must(visible == Some("void"), format_args!("NVIDIA_VISIBLE_DEVICES of the image is {visible:?}"))
@@ -100,7 +100,7 @@ pub(super) fn host_root(yard: &mut Yard) -> Result<()> {
     let look = |name: &str, through| Ask {
         binds: vec![("/".into(), "/host".into())],
         through,
-        ..Ask::new(name, "deb", ["quilt-probe", "devices", &dev])
+        ..Ask::new(name, "deb:1", ["quilt-probe", "devices", &dev])
     };
     let opened = |ran: &str| -> BTreeSet<String> {
         let lines = ran.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -121,7 +121,7 @@ pub(super) fn host_root(yard: &mut Yard) -> Result<()> {
 /// A container with ids of its own cannot make nodes; it gets them bound.
 pub(super) fn user_namespace(yard: &mut Yard) -> Result<()> {
     let apart = |ask: Ask| Ask { user_namespace: true, ..ask };
-    let map = yard.engine.run(&apart(Ask::new("map", "deb", ["cat", "/proc/self/uid_map"])))?.checked()?.stdout;
+    let map = yard.engine.run(&apart(Ask::new("map", "deb:1", ["cat", "/proc/self/uid_map"])))?.checked()?.stdout;
     must(map.split_whitespace().nth(1) != Some("0"), format_args!("no user namespace of its own: {map}"))?;
     let seen = yard.see(&apart(yard.probing("apart")))?;
     must(seen.gpus_by_node()?.is_empty(), "a GPU without a request")?;

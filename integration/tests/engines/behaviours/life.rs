@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use integration::engine::Ask;
-use integration::{Error, Result, must};
+use integration::engine::{Ask, Through};
+use integration::{Error, Ran, Result, must};
 
 use crate::rows::{GPUS, Yard, exactly, gpus};
 
@@ -43,11 +43,13 @@ pub(super) fn stop(yard: &mut Yard) -> Result<()> {
     Ok(())
 }
 
-/// A command that does not exist: the engine says so in its own words, and the GPU is free.
+/// A command that does not exist: the user is told what the runtime below tells him, and the GPU is free.
 pub(super) fn failed_create(yard: &mut Yard) -> Result<()> {
-    let missing = yard.asking(Ask::new("missing", "deb", ["no-such-program"]), "count", "1")?;
-    let ran = yard.engine.run(&missing)?;
-    must(!ran.ok() && ran.stderr.contains("no-such-program"), format_args!("told: {ran:?}"))?;
+    let missing = Ask::new("missing", "deb:1", ["no-such-program"]);
+    let control = yard.engine.run(&Ask { through: Through::Plain, ..missing.clone() })?;
+    let ran = yard.engine.run(&yard.asking(missing, "count", "1")?)?;
+    let told = |ran: &Ran| ran.stderr.contains("no-such-program");
+    must(!ran.ok() && told(&ran) == told(&control), format_args!("told: {ran:?}, without quilt-gpu: {control:?}"))?;
     yard.site.wait_no_leases()?;
     exactly(&yard.see(&yard.asking(yard.probing("next"), "count", "1")?)?, 1)?;
     Ok(())

@@ -1,0 +1,281 @@
+//! What an operator installs for engines other than Docker: read by the engines themselves where they are there, and held
+//! against what they are known to take where they are not.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use integration::{Result, Scratch, root_for, run, say};
+use toml::de::{DeTable, DeValue};
+
+const PODS: &str = r#"["quilt.gpu/*"]"#;
+const NODES: &str = r#"["grant.quilt.gpu/*"]"#;
+const RUNTIME: &str = "/usr/local/bin/quilt-gpu-runtime";
+
+fn config(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs").join(name)).unwrap()
+}
+
+/// A value of a document by its path of keys, as TOML text.
+fn value(text: &str, path: &[&str]) -> Option<String> {
+    fn shown(value: &DeValue<'_>) -> String {
+        match value {
+            DeValue::String(text) => format!("{text:?}"),
+            DeValue::Boolean(value) => value.to_string(),
+            DeValue::Array(list) => {
+                format!("[{}]", list.iter().map(|item| shown(item.get_ref())).collect::<Vec<_>>().join(", "))
+            }
+            DeValue::Table(table) => {
+                let mut keys: Vec<String> = table.iter().map(|(key, _)| key.get_ref().to_string()).collect();
+                keys.sort_unstable();
+                keys.join(" ")
+            }
+            other => other.type_str().to_owned(),
+        }
+    }
+    fn find<'t>(table: &'t DeTable<'_>, path: &[&str]) -> Option<&'t DeValue<'t>> {
+        let (first, rest) = path.split_first()?;
+        let value = table.iter().find(|(key, _)| key.get_ref() == first)?.1.get_ref();
+        match (value, rest.is_empty()) {
+            (value, true) => Some(value),
+            (DeValue::Table(inner), false) => find(inner, rest),
+            _ => None,
+        }
+    }
+    let table = DeTable::parse(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    find(table.get_ref(), path).map(shown)
+}
+
+fn cache() -> PathBuf {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../.cache");
+    std::env::var_os("QUILT_TEST_CACHE").map_or_else(default, PathBuf::from).join("engines")
+}
+
+/// One version of containerd, by the folder of the engine that brings it.
+fn containerd(test: &str, place: &str) -> Option<PathBuf> {
+    let path = if place.is_empty() { PathBuf::from("/usr/bin") } else { cache().join(place) }.join("containerd");
+    if !path.exists() {
+        say(format_args!("{test}: skipped, {} is not there", path.display()));
+        return None;
+    }
+    Some(path)
+}
+
+/// What containerd makes of a configuration.
+fn dumped(containerd: &Path, file: &Path) -> Result<String> {
+    let mut command = Command::new(containerd);
+    let answer = run(command.arg("-c").arg(file).args(["config", "dump"]), None, Duration::from_secs(20))?.checked()?;
+    Ok(answer.stdout)
+}
+
+/// The handler as containerd read it, under this plugin.
+fn handler_stands(dump: &str, plugin: &str, what: &str) {
+    let of = |handler: &str, keys: &[&str]| {
+        value(dump, &[&["plugins", plugin, "containerd", "runtimes", handler][..], keys].concat())
+    };
+    for (keys, expected) in [
+        (&["runtime_type"][..], r#""io.containerd.runc.v2""#),
+        (&["pod_annotations"], PODS),
+        (&["container_annotations"], NODES),
+        (&["options", "BinaryName"], &format!("{RUNTIME:?}")),
+        (&["options", "SystemdCgroup"], "true"),
+    ] {
+        assert_eq!(of("quilt-gpu", keys).as_deref(), Some(expected), "{what}: {keys:?}");
+    }
+    assert_eq!(of("runc", &["runtime_type"]).as_deref(), Some(r#""io.containerd.runc.v2""#), "{what}: runc is kept");
+    assert_ne!(of("runc", &["options", "BinaryName"]), of("quilt-gpu", &["options", "BinaryName"]), "{what}");
+}
+
+/// The lines that wait behind a number sign.
+fn with_runc(text: &str) -> String {
+    let line = |line: &str| {
+        if line.starts_with("#[") || line.starts_with("#  ") { line[1..].to_owned() } else { line.to_owned() }
+    };
+    text.lines().map(|text| line(text) + "\n").collect()
+}
+
+#[test]
+fn containerd_1_takes_the_tables_of_version_2() -> Result<()> {
+    let test = "containerd_1_takes_the_tables_of_version_2";
+    let tables = config("containerd-version-2.toml");
+    let plugin = "io.containerd.grpc.v1.cri";
+    let scratch = Scratch::new()?;
+    let file = scratch.join("config.toml");
+    for place in ["", "docker-26"] {
+        let Some(containerd) = containerd(test, place) else { continue };
+        let main = format!(
+            "version = 2\n[plugins.\"{plugin}\"]\n  sandbox_image = \"example.org/pause:1\"\n\
+             [plugins.\"{plugin}\".containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n"
+        );
+        for (what, text) in [
+            ("a main file with runc", format!("{main}{tables}")),
+            ("a main file without", format!("version = 2\n{}", with_runc(&tables))),
+        ] {
+            fs::write(&file, &text).unwrap();
+            let dump = dumped(&containerd, &file)?;
+            handler_stands(&dump, plugin, &format!("{}, {what}", containerd.display()));
+            let image = value(&dump, &["plugins", plugin, "sandbox_image"]).unwrap();
+            assert_eq!(image.contains("example.org"), text.contains("example.org"), "{what}: {image}");
+        }
+        // Why the comment says so: with these tables alone the built-in runc goes.
+        fs::write(&file, format!("version = 2\n{tables}")).unwrap();
+        let dump = dumped(&containerd, &file)?;
+        assert_eq!(value(&dump, &["plugins", plugin, "containerd", "runtimes"]).as_deref(), Some("quilt-gpu"));
+        say(format_args!("{test}: {}", containerd.display()));
+    }
+    Ok(())
+}
+
+#[test]
+fn containerd_2_takes_the_file_of_version_3() -> Result<()> {
+    let test = "containerd_2_takes_the_file_of_version_3";
+    let Some(containerd) = containerd(test, "docker-28") else { return Ok(()) };
+    let scratch = Scratch::new()?;
+    fs::create_dir(scratch.join("conf.d")).unwrap();
+    fs::write(scratch.join("conf.d/quilt-gpu.toml"), config("containerd-version-3.toml")).unwrap();
+    let imports = scratch.join("conf.d/*.toml");
+    let main = scratch.join("config.toml");
+    let image = "[plugins.\"io.containerd.cri.v1.images\".pinned_images]\n  sandbox = \"example.org/pause:1\"\n";
+    fs::write(&main, format!("version = 3\nimports = [{:?}]\n{image}", imports.to_str().unwrap())).unwrap();
+    let dump = dumped(&containerd, &main)?;
+    handler_stands(&dump, "io.containerd.cri.v1.runtime", "containerd 2");
+    assert!(dump.contains("example.org/pause:1"), "the rest of the main file is kept");
+    say(format_args!("{test}: {}", containerd.display()));
+    Ok(())
+}
+
+#[test]
+fn podman_knows_the_runtime_and_keeps_its_own() -> Result<()> {
+    let text = config("podman.conf");
+    assert_eq!(value(&text, &["engine", "runtimes", "quilt-gpu"]), Some(format!("[{RUNTIME:?}]")));
+    assert_eq!(value(&text, &["engine"]).as_deref(), Some("runtimes"), "nothing else is set");
+    let test = "podman_knows_the_runtime_and_keeps_its_own";
+    if !root_for(test) || !Path::new("/usr/bin/podman").exists() {
+        say(format_args!("{test}: the file alone, podman is not there"));
+        return Ok(());
+    }
+    // Podman wants the program to be there.
+    let scratch = Scratch::new()?;
+    let conf = scratch.join("podman.conf");
+    fs::write(&conf, text.replace(RUNTIME, "/usr/sbin/runc")).unwrap();
+    for (runtime, path) in [("quilt-gpu", "/usr/sbin/runc"), ("crun", "crun")] {
+        let mut podman = Command::new("/usr/bin/podman");
+        podman.env("CONTAINERS_CONF", &conf);
+        for (flag, name) in [("--root", "root"), ("--runroot", "runroot"), ("--tmpdir", "tmp")] {
+            podman.arg(flag).arg(scratch.join(name));
+        }
+        podman.args(["--runtime", runtime, "info", "--format", "{{.Host.OCIRuntime.Path}}"]);
+        let answer = run(&mut podman, None, Duration::from_secs(60))?.checked()?;
+        assert!(answer.stdout.trim().ends_with(path), "{runtime}: {answer:?}");
+    }
+    Ok(())
+}
+
+/// Keys of a runtime handler that crio.conf(5) knows, and what they are.
+const CRIO: [(&str, &str); 9] = [
+    ("runtime_path", "path"),
+    ("runtime_root", "path"),
+    ("runtime_type", "oci"),
+    ("runtime_config_path", "path"),
+    ("privileged_without_host_devices", "flag"),
+    ("allowed_annotations", "list"),
+    ("monitor_path", "path"),
+    ("monitor_cgroup", "word"),
+    ("monitor_env", "list"),
+];
+
+#[test]
+fn crio_would_take_its_file() {
+    let text = config("crio.conf");
+    let path = ["crio", "runtime", "runtimes", "quilt-gpu"];
+    assert_eq!(value(&text, &path[..1]).as_deref(), Some("runtime"));
+    assert_eq!(value(&text, &path[..3]).as_deref(), Some("quilt-gpu"));
+    let keys = value(&text, &path).unwrap();
+    for key in keys.split(' ') {
+        let kind = CRIO.iter().find(|(known, _)| *known == key).unwrap_or_else(|| panic!("crio knows no {key}")).1;
+        let value = value(&text, &[&path[..], &[key]].concat()).unwrap();
+        let fits = match kind {
+            "path" => value.starts_with("\"/"),
+            "oci" => value == r#""oci""#,
+            "flag" => value == "true" || value == "false",
+            "list" => value.starts_with('['),
+            _ => value.starts_with('"'),
+        };
+        assert!(fits, "{key} = {value}");
+    }
+    assert_eq!(value(&text, &[&path[..], &["runtime_path"]].concat()), Some(format!("{RUNTIME:?}")));
+}
+
+/// The plain part of YAML: mappings and lists by indentation, one scalar a line. Gives every scalar by its path; whatever
+/// else stands there is an error, so the file stays as plain as that.
+fn plain_yaml(text: &str) -> Vec<(String, String)> {
+    let mut open: Vec<(usize, String)> = Vec::new();
+    let mut out = Vec::new();
+    let mut items = 0;
+    for line in text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')) {
+        assert!(!line.contains('\t') && !line.ends_with(' '), "{line:?}");
+        let mut depth = line.len() - line.trim_start().len();
+        let mut rest = line.trim_start();
+        while let Some(item) = rest.strip_prefix("- ") {
+            // A list may stand as deep as the key that it belongs to.
+            open.retain(|(at, key)| *at < depth || (*at == depth && !key.starts_with('[')));
+            open.push((depth, format!("[{items}]")));
+            items += 1;
+            depth += 2;
+            rest = item;
+        }
+        let (key, value) = rest.split_once(':').unwrap_or_else(|| panic!("no key: {line:?}"));
+        open.retain(|(at, _)| *at < depth);
+        let path: String = open.iter().map(|(_, key)| format!("{key}/")).collect();
+        match value.strip_prefix(' ') {
+            None => {
+                assert!(value.is_empty(), "{line:?}");
+                open.push((depth, key.to_owned()));
+            }
+            Some(value) => out.push((format!("{path}{key}"), value.trim_matches('"').to_owned())),
+        }
+    }
+    out
+}
+
+#[test]
+fn the_runtime_class_and_its_pod_are_what_kubernetes_takes() {
+    let text = config("kubernetes.yaml");
+    let documents: Vec<Vec<(String, String)>> = text.split("\n---\n").map(plain_yaml).collect();
+    let [class, pod] = &documents[..] else { panic!("two documents") };
+    let of = |document: &[(String, String)], wanted: &str| -> Vec<String> {
+        let is = |path: &str| {
+            let plain: Vec<&str> = path.split('/').filter(|step| !step.starts_with('[')).collect();
+            plain.join("/") == wanted
+        };
+        document.iter().filter(|(path, _)| is(path)).map(|(_, value)| value.clone()).collect()
+    };
+    let keys: Vec<&str> = class.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(keys, ["apiVersion", "kind", "metadata/name", "handler"], "a RuntimeClass has no other that is needed");
+    assert_eq!(of(class, "apiVersion"), ["node.k8s.io/v1"]);
+    assert_eq!(of(class, "kind"), ["RuntimeClass"]);
+    // What the engines' files name.
+    assert_eq!(of(class, "handler"), ["quilt-gpu"]);
+    assert_eq!(of(pod, "apiVersion"), ["v1"]);
+    assert_eq!(of(pod, "kind"), ["Pod"]);
+    assert_eq!(of(pod, "spec/runtimeClassName"), of(class, "metadata/name"));
+    let containers = of(pod, "spec/containers/name");
+    assert_eq!(containers, ["train", "side"]);
+    let asks = pod.iter().find(|(path, _)| path.contains("quilt.gpu/")).unwrap();
+    assert_eq!(asks, &("metadata/annotations/quilt.gpu/count.train".to_owned(), "1".to_owned()));
+    // Values of annotations are strings.
+    assert!(text.contains(r#"quilt.gpu/count.train: "1""#));
+}
+
+#[test]
+fn only_the_nodes_own_keys_pass_as_container_annotations() {
+    for name in ["containerd-version-2.toml", "containerd-version-3.toml"] {
+        let text = config(name);
+        let lists: Vec<&str> = text.lines().filter(|line| line.contains("_annotations = ")).map(str::trim).collect();
+        assert_eq!(lists, [format!("pod_annotations = {PODS}"), format!("container_annotations = {NODES}")], "{name}");
+    }
+    // CRI-O's list is of annotations that CRI-O itself obeys.
+    assert!(!config("crio.conf").contains("allowed_annotations"));
+}
