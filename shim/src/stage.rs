@@ -70,6 +70,9 @@ struct State {
 pub fn run(call: &Call, mut stdin: impl Read) -> Result<(), Vec<Refusal>> {
     let setup =
         call.config.as_deref().map_or_else(|| Setup::read(Path::new(contract::config::DEFAULT_PATH)), Setup::read);
+    // To the end, whatever it is for: a runtime that cannot write it all may be ended by that (crun).
+    let mut text = Vec::new();
+    let read = stdin.by_ref().take(MAX_STATE).read_to_end(&mut text);
     if call.stage == "poststop" {
         if let (Some(key), Some(ledger)) = (&call.key, Ledger::open_existing(setup.state_dir())) {
             // The stage comes after the container's state is gone. A lease that stays is reclaimed later.
@@ -79,8 +82,6 @@ pub fn run(call: &Call, mut stdin: impl Read) -> Result<(), Vec<Refusal>> {
         }
         return Ok(());
     }
-    let mut text = Vec::new();
-    let read = stdin.by_ref().take(MAX_STATE).read_to_end(&mut text);
     let state = read.map_err(|e| e.to_string()).and_then(|_| read_state(&text)).map_err(|why| {
         vec![Refusal::internal("hook-state", &format_args!("the container's state cannot be read: {why}"))]
     })?;
