@@ -7,9 +7,10 @@
 //! | order of a list (`readings`) | exceptions | v1: exceptions; v2: last match | v1: exceptions; v2: last match |
 //! | the kernel refuses the program (v2) | an error, but in user namespaces | an error; goes on without where the list denies nothing | without the feature `cgroupsv2_devices` there is none to refuse |
 //! | a link as root file system | an error | followed | followed |
-//! | hooks without `env` | 1.1: the container's environment, so ours have one; 1.3: none | none | none |
-//! | working directory of `createRuntime` and `prestart` hooks | the bundle | the bundle | the bundle |
-//! | `ociVersion` | any 1.x | 1.8: nothing above 1.0.x, in its own words: `unknown version specified` | any 1.x |
+//! | hooks without `env` | 1.1: get the container's environment, so ours have one | not looked at | not looked at |
+//! | working directory of `createRuntime` and `prestart` hooks | the bundle, and we rely on none | not looked at | not looked at |
+//! | a hook that does not read its state | goes on | dies of SIGPIPE, so ours read it | not looked at |
+//! | `ociVersion` | 1.2.1 seen | 1.8 refuses 1.2.0 in its own words, `unknown version specified` | 1.2.1 seen |
 
 use crate::paths;
 
