@@ -108,11 +108,6 @@ impl Context<'_> {
         serde_json::to_writer_pretty(&mut self.out, document)?;
         Ok(writeln!(self.out)?)
     }
-
-    /// The node's place.
-    pub(crate) fn host(&self) -> &Host {
-        &self.setup.config.host
-    }
 }
 
 /// A format that this command does not have.

@@ -6,7 +6,6 @@ use contract::inventory::Inventory;
 use contract::key::{Key, sha256};
 use contract::request::Asked;
 use contract::{Contract, Granted, Note, Refusal};
-use guard::LowLevel;
 use ledger::Ledger;
 use node::Node;
 
@@ -15,7 +14,8 @@ use crate::create::numbers;
 use crate::decide::{Decision, decide};
 use crate::edits;
 use crate::grant;
-use crate::setup::{Setup, flavour};
+use crate::lowlevel::Seen;
+use crate::setup::Setup;
 use crate::words;
 
 /// What would happen.
@@ -58,11 +58,14 @@ pub fn check(
         .filter(|original| original.is_ours(&sha256(&bytes)));
     let bytes = original.map_or(bytes, |original| original.bytes);
     let system = Node::new(&setup.config.host);
-    let low_level = setup.low_level().map_or(LowLevel::Other, |path| flavour(&path));
-    let mut decision = decide(&bytes, &folder, low_level, setup, &system);
+    let low_level = Seen::of(setup, setup.low_level().ok().as_deref());
+    let mut decision = decide(&bytes, &folder, &low_level, setup, &system);
     let mut notes = std::mem::take(&mut decision.judgement.notes);
     let mut verdict =
         Verdict { refusals: std::mem::take(&mut decision.refusals), notes: Vec::new(), grant: None, patch: Vec::new() };
+    if decision.wants_gpu() {
+        verdict.refusals.extend(low_level.enforces().err());
+    }
     if verdict.refusals.is_empty() {
         match would_grant(setup, &decision, inventory) {
             Ok(grant) => verdict.grant = grant,

@@ -18,9 +18,9 @@ use crate::decide::{Decision, decide};
 use crate::edits;
 use crate::grant;
 use crate::handover::{self, Words};
+use crate::lowlevel::Seen;
 use crate::record;
 use crate::restore;
-use crate::setup::flavour;
 use crate::verify::{self, Placed};
 use crate::words;
 
@@ -40,7 +40,8 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
     // The guard hides our folders in a tenant's mounts: they must be there before it looks.
     let _ = Audit::open(container.setup.log_dir());
     let system = Node::new(&container.setup.config.host);
-    let decision = decide(tenant_bytes, &bundle.path, flavour(&container.low_level), container.setup, &system);
+    let low_level = Seen::of(container.setup, Some(&container.low_level));
+    let decision = decide(tenant_bytes, &bundle.path, &low_level, container.setup, &system);
     let run = Making { container, bundle: &bundle, tenant_bytes, decision: &decision, system: &system };
     match run.decided(ledger) {
         Ok(Some(made)) => made.hand_over(argv),
@@ -200,7 +201,10 @@ impl<'a> Making<'a> {
             _ => {}
         }
         // Everything allowed but GPUs cannot be told from everything allowed in a version 1 `devices.list`.
-        let provable = edits.rules.as_ref().is_some_and(|rules| !rules.contains(&Rule::ALLOW_ALL));
+        let told = |rules: &Vec<Rule>| {
+            !rules.contains(&Rule::ALLOW_ALL) || node::cgroup::version_of_filters().is_ok_and(|version| version == 2)
+        };
+        let provable = edits.rules.as_ref().is_some_and(told);
         let Edits { mounts: placed, inserted, .. } = edits;
         let shows_groups = !inserted.is_empty();
         Ok(provable.then_some(Made { container: self.container, contract, numbers, placed, shows_groups }))
@@ -304,7 +308,8 @@ impl Made<'_> {
         }
         let pid = handover::read_pid(pid_file)?;
         let Some(contract) = &self.contract else {
-            return verify::filter(pid, &[], &self.numbers);
+            // Where nothing filters, or nobody can tell, a container without GPUs starts all the same.
+            return verify::wrong(pid, &[], &self.numbers).ok().flatten().map_or(Ok(()), Err);
         };
         // A `delete --force` of the same id, between our leases and the container, would have given them away.
         let ledger = Ledger::open(self.container.setup.state_dir()).map_err(|e| e.to_string())?;

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use contract::json::{self, Node, Value};
 use contract::request::Asked;
-use contract::{Code, Refusal};
-use guard::{Case, Judgement, LowLevel, System};
+use contract::{Code, Note, Refusal};
+use guard::{Case, Judgement, System};
 
+use crate::lowlevel::Seen;
 use crate::setup::Setup;
 use crate::words;
 
@@ -33,7 +34,7 @@ impl Decision<'_> {
 pub(crate) fn decide<'a>(
     bytes: &'a [u8],
     bundle: &Path,
-    low_level: LowLevel,
+    low_level: &Seen,
     setup: &Setup,
     system: &dyn System,
 ) -> Decision<'a> {
@@ -57,7 +58,7 @@ pub(crate) fn decide<'a>(
         spec: &spec,
         bundle: &bundle,
         gpu_asked,
-        low_level,
+        low_level: low_level.ways,
         policy: &setup.config.policy,
         own_paths: &own_paths,
         dev_root: &dev_root,
@@ -79,6 +80,12 @@ pub(crate) fn decide<'a>(
                 "start GPU containers as root on the node, or ask for none",
             ));
         }
+    }
+    if let Some(message) = low_level.no_filter().filter(|_| !gpu_asked) {
+        // A list that is there to close GPUs closes none, and may keep the container from being made.
+        judgement.changes.rules = None;
+        judgement.notes.retain(|note| note.rule != "cgroup-canon");
+        judgement.notes.push(Note::new("no-device-filter", "", message));
     }
     Decision { spec, asked, judgement, refusals }
 }

@@ -9,7 +9,7 @@ use contract::{Code, Contract, Refusal};
 use ledger::{Holder, Ledger};
 
 use crate::exec::{self, Output};
-use crate::lowlevel::c_string;
+use crate::lowlevel::{self, c_string};
 use crate::setup::Setup;
 
 /// Name of the stored inventory in the state folder.
@@ -128,25 +128,37 @@ pub(crate) fn contract(
     match asked {
         Asked::Nothing => Ok(None),
         Asked::Reserved { token, .. } => {
+            fresh(setup, || lowlevel::enforces(setup, Path::new(&holder.low_level)))?;
             let contract = ledger.redeem(token, holder)?;
             kept_if_trusted(setup, ledger, contract, holder).map(Some)
         }
         Asked::Gpus(request) => {
             within_ceilings(request, &setup.config)?;
-            let made = match make(setup, ledger, request, holder) {
-                Err(refusal) if matches!(refusal.code, Code::ContractStale | Code::DriverNotReady) => {
-                    refresh(setup)?;
-                    make(setup, ledger, request, holder)
-                }
-                other => other,
-            };
-            made.map(Some)
+            fresh(setup, || make(setup, ledger, request, holder)).map(Some)
+        }
+    }
+}
+
+/// What was stale is looked at anew, once. A loop, so that what is attempted stands in the program once too.
+fn fresh<T>(setup: &Setup, attempt: impl Fn() -> Result<T, Refusal>) -> Result<T, Refusal> {
+    let mut refreshed = false;
+    loop {
+        match attempt() {
+            Err(refusal) if !refreshed && matches!(refusal.code, Code::ContractStale | Code::DriverNotReady) => {
+                refreshed = true;
+                refresh(setup)?;
+            }
+            other => return other,
         }
     }
 }
 
 fn make(setup: &Setup, ledger: &Ledger, request: &Request, holder: &Holder) -> Result<Contract, Refusal> {
     let inventory = read_inventory(setup)?;
+    // A node without GPUs was not asked.
+    if !inventory.gpus.is_empty() {
+        lowlevel::enforces(setup, Path::new(&holder.low_level))?;
+    }
     let id = node::random_hex128().map_err(|e| Refusal::internal("random", &e))?;
     let gpus = ledger.grant(&inventory, request, holder)?;
     match ledger::draft(&inventory, &gpus, request, &setup.config.policy, &id, Some(&holder.key), node::now()) {

@@ -4,6 +4,7 @@ use std::ffi::{CString, OsStr};
 use std::path::{Path, PathBuf};
 
 use contract::Refusal;
+use guard::LowLevel;
 use node::process;
 
 use crate::argv::Call;
@@ -12,14 +13,8 @@ use crate::lowlevel::c_string;
 
 /// Default state root of a runtime, where its containers' folders are.
 fn default_root(low_level: &Path) -> PathBuf {
-    let name = low_level.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let own = if name.starts_with("crun") {
-        "crun"
-    } else if name.starts_with("youki") {
-        "youki"
-    } else {
-        "runc"
-    };
+    // By the file's name alone: what the program calls itself may be found out between two calls for one container.
+    let own = LowLevel::of(&low_level.to_string_lossy()).state_folder();
     let rootless =
         std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty() && !nix::unistd::geteuid().is_root());
     rootless.map_or_else(|| PathBuf::from("/run"), PathBuf::from).join(own)

@@ -27,7 +27,9 @@ mod words;
 
 pub use check::{Verdict, check};
 pub use grant::{INVENTORY, read_inventory, ready, trusted, within_ceilings};
+pub use lowlevel::{LOW_LEVEL, known};
 pub use setup::Setup;
+pub use verify::filter;
 
 use std::borrow::Cow;
 use std::ffi::c_int;

@@ -7,8 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use contract::config::{DEFAULT_PATH, LOW_LEVEL_LINK, PATH_VARIABLE};
+use contract::config::{DEFAULT_PATH, LOW_LEVEL_LINK, PATH_VARIABLE, Verify};
+use contract::inventory::{Filter, LowLevel};
 use contract::{Code, Refusal};
+
+use crate::setup::Setup;
 
 /// Where a runtime's bare name is looked for. Never `PATH`: the engine's may hold folders of users.
 const FOLDERS: &[&str] =
@@ -97,6 +100,97 @@ fn usable(path: &Path, own: Option<(u64, u64)>) -> Result<(), &'static str> {
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
+}
+
+/// Name of the record in the state folder of what the low-level runtime was seen to do: a part of the inventory that is
+/// small enough to be read for every container.
+pub const LOW_LEVEL: &str = "low-level.json";
+
+/// What the helper found out about this low-level runtime; nothing when the record is of another one. Only root can write
+/// it, and what stands in it opens nothing: a wrong word makes a container fail that would have been verified anyway.
+#[must_use]
+pub fn known(setup: &Setup, low_level: &Path) -> Option<LowLevel> {
+    let bytes = std::fs::read(setup.state_dir().join(LOW_LEVEL)).ok()?;
+    let known: LowLevel = contract::read::document(&bytes).ok()?;
+    (known.path.as_bytes() == low_level.as_os_str().as_bytes()).then_some(known)
+}
+
+/// What is known of a low-level runtime without asking it.
+pub(crate) struct Seen {
+    /// By whose ways a spec is judged.
+    pub(crate) ways: guard::LowLevel,
+    known: Option<LowLevel>,
+}
+
+impl Seen {
+    /// Of this program; of none, when there is none or nobody knows which.
+    pub(crate) fn of(setup: &Setup, low_level: Option<&Path>) -> Self {
+        let known = low_level.and_then(|path| known(setup, path));
+        Self { ways: low_level.map_or(guard::LowLevel::Other, |path| ways(path, known.as_ref())), known }
+    }
+
+    /// Why no device filter holds, where that is known.
+    pub(crate) fn no_filter(&self) -> Option<String> {
+        self.known.as_ref().and_then(no_filter)
+    }
+
+    /// Refuses a GPU where it is known that no device filter holds.
+    ///
+    /// # Errors
+    /// `POLICY`.
+    pub(crate) fn enforces(&self) -> Result<(), Refusal> {
+        self.known.as_ref().map_or(Ok(()), known_to_enforce)
+    }
+}
+
+/// Those of the program's name, unless it is known to be another in disguise.
+fn ways(low_level: &Path, known: Option<&LowLevel>) -> guard::LowLevel {
+    let named = guard::LowLevel::of(&low_level.to_string_lossy());
+    match known.filter(|known| !known.name.is_empty()).map(|known| guard::LowLevel::of(&known.name)) {
+        // The file may have been replaced since: no word makes it one that is trusted with more.
+        Some(guard::LowLevel::Runc) if named != guard::LowLevel::Runc => guard::LowLevel::Other,
+        Some(other) => other,
+        None => named,
+    }
+}
+
+/// Refuses a GPU where no device filter holds.
+///
+/// # Errors
+/// `POLICY`; `CONTRACT_STALE` when it is not known of this program and these control groups.
+pub(crate) fn enforces(setup: &Setup, low_level: &Path) -> Result<(), Refusal> {
+    if setup.config.policy.verify == Verify::Off {
+        return Ok(());
+    }
+    let now = (node::file_id(low_level).ok(), node::cgroup::version_of_filters().ok());
+    match known(setup, low_level).filter(|known| (Some(known.id), Some(known.cgroup)) == now) {
+        Some(known) => known_to_enforce(&known),
+        None => Err(Refusal::new(
+            Code::ContractStale,
+            "low-level-runtime",
+            format!("it is not known whether {} can enforce a device filter here", low_level.display()),
+            "run `quilt-gpu inventory refresh` on the node and read what it says",
+        )),
+    }
+}
+
+fn known_to_enforce(known: &LowLevel) -> Result<(), Refusal> {
+    match no_filter(known) {
+        Some(message) => Err(Refusal::new(
+            Code::Policy,
+            "cgroup-no-filter",
+            message,
+            "take another low-level runtime: name it by the link low-level-runtime beside the configuration, and run \
+             `quilt-gpu inventory refresh`; refresh too when what the reason names was mended",
+        )),
+        None => Ok(()),
+    }
+}
+
+fn no_filter(known: &LowLevel) -> Option<String> {
+    let reason = known.reason.as_deref().unwrap_or_default();
+    (known.filter == Filter::NotEnforced)
+        .then(|| format!("{} enforces no device filter here (cgroup v{}): {reason}", known.path, known.cgroup))
 }
 
 /// A path as the C string that `execve` wants.

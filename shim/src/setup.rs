@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use contract::config::{self, Config};
 use contract::key::sha256;
 use contract::{Code, Refusal};
-use guard::LowLevel;
 
 use crate::lowlevel;
 
@@ -118,12 +117,6 @@ impl Setup {
     pub fn low_level(&self) -> Result<PathBuf, Refusal> {
         lowlevel::find(&self.config.runtime.low_level, self.folder())
     }
-}
-
-/// How the guard reads device lists for this program.
-#[must_use]
-pub(crate) fn flavour(low_level: &Path) -> LowLevel {
-    LowLevel::of(&low_level.to_string_lossy())
 }
 
 fn configured_or_beside(configured: &str, name: &str) -> PathBuf {

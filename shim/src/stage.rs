@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use contract::json::{self, Node as Json};
 use contract::key::{Key, sha256};
 use contract::{Code, Refusal};
-use guard::LowLevel;
 use ledger::Ledger;
 use node::Node;
 
@@ -14,8 +13,9 @@ use crate::bundle::{self, Bundle};
 use crate::create::{numbers, placed};
 use crate::decide::{Decision, decide};
 use crate::edits;
+use crate::lowlevel::Seen;
 use crate::restore;
-use crate::setup::{Setup, flavour};
+use crate::setup::Setup;
 use crate::verify;
 
 /// Most bytes of container state that are read.
@@ -70,6 +70,9 @@ struct State {
 pub fn run(call: &Call, mut stdin: impl Read) -> Result<(), Vec<Refusal>> {
     let setup =
         call.config.as_deref().map_or_else(|| Setup::read(Path::new(contract::config::DEFAULT_PATH)), Setup::read);
+    // To the end, whatever it is for: a runtime that cannot write it all may be ended by that (crun).
+    let mut text = Vec::new();
+    let read = stdin.by_ref().take(MAX_STATE).read_to_end(&mut text);
     if call.stage == "poststop" {
         if let (Some(key), Some(ledger)) = (&call.key, Ledger::open_existing(setup.state_dir())) {
             // The stage comes after the container's state is gone. A lease that stays is reclaimed later.
@@ -79,8 +82,6 @@ pub fn run(call: &Call, mut stdin: impl Read) -> Result<(), Vec<Refusal>> {
         }
         return Ok(());
     }
-    let mut text = Vec::new();
-    let read = stdin.by_ref().take(MAX_STATE).read_to_end(&mut text);
     let state = read.map_err(|e| e.to_string()).and_then(|_| read_state(&text)).map_err(|why| {
         vec![Refusal::internal("hook-state", &format_args!("the container's state cannot be read: {why}"))]
     })?;
@@ -126,10 +127,11 @@ fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> 
             "start the container again",
         )));
     }
-    let low_level = held.and_then(|(key, ledger)| ledger.low_level(key)).map_or(LowLevel::Other, |path| flavour(&path));
+    let low_level = held.and_then(|(key, ledger)| ledger.low_level(key));
+    let low_level = Seen::of(setup, low_level.as_deref());
     let bytes = original.as_ref().map_or(bundle.bytes.as_slice(), |o| o.bytes.as_slice());
     let system = Node::new(&setup.config.host);
-    let decision = decide(bytes, &bundle.path, low_level, setup, &system);
+    let decision = decide(bytes, &bundle.path, &low_level, setup, &system);
     if !decision.refusals.is_empty() {
         return Err(decision.refusals);
     }
@@ -194,7 +196,7 @@ fn without_contract(decision: &Decision<'_>, bundle: &Bundle, state: &State, sys
             Refusal::new(Code::UnsafeSpec, "mount-cgroup", why, "start it with the runtime quilt-gpu")
         })?;
     }
-    let open = match verify::left_open(state.pid, &[], &numbers) {
+    let open = match verify::wrong(state.pid, &[], &numbers) {
         Ok(open) => open,
         // The list in the spec closes GPUs: where no filter is attached, as in rootless containers, nothing was promised.
         Err(_) if changes.rules.is_none() => return Ok(()),

@@ -30,9 +30,6 @@ pub(crate) fn created(
 ) -> Result<(), String> {
     let granted: Vec<(u32, u32)> = contract.nodes.iter().map(|n| (n.major, n.minor)).collect();
     filter(pid, &granted, numbers)?;
-    if let Some(other) = cgroup::companion(pid).map_err(|e| format!("its cgroup cannot be read: {e}"))? {
-        return Err(format!("process {other} is in its cgroup and would get the GPU too"));
-    }
     let root = format!("/proc/{pid}/root/{}", base.display());
     let root = InRoot::open(Path::new(&root)).map_err(|e| format!("the container's root cannot be opened: {e}"))?;
     for item in &contract.nodes {
@@ -57,34 +54,51 @@ pub(crate) fn created(
     Ok(())
 }
 
-/// What the device filter leaves open of GPUs outside `granted`, in words; nothing when it leaves none.
+/// What is wrong with the device filter, in words: it leaves a GPU open outside `granted`, or closes one of these. Nothing
+/// when it is as it should be.
 ///
 /// # Errors
 /// No filter is attached, or it cannot be read.
-pub(crate) fn left_open(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<Option<String>, String> {
-    let lines = match DeviceFilter::of(pid).map_err(|e| format!("the device filter cannot be read: {e}"))? {
-        DeviceFilter::List(lines) => lines,
-        // What programs let pass cannot be read; that one was attached can.
-        DeviceFilter::Programs(1..) => return Ok(None),
-        DeviceFilter::Programs(0) | DeviceFilter::None => return Err("no device filter is attached".to_owned()),
+pub(crate) fn wrong(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<Option<String>, String> {
+    let (open, shut) = match DeviceFilter::of(pid).map_err(|e| format!("the device filter cannot be read: {e}"))? {
+        DeviceFilter::List(lines) => {
+            // The kernel's list is complete: everything that it does not name is denied.
+            let mut rules = vec![Rule::DENY_ALL];
+            for line in &lines {
+                rules.push(
+                    guard::parse_list_line(line)
+                        .ok_or_else(|| format!("the device filter holds a line that cannot be read: {line}"))?,
+                );
+            }
+            let shut = granted.iter().copied().find(|node| !guard::openable(&rules, node.0, node.1));
+            (guard::open_gpus(&rules, numbers, granted), shut)
+        }
+        DeviceFilter::Programs(programs) => {
+            (guard::open_to_programs(&programs, numbers, granted), guard::shut_by_programs(&programs, granted))
+        }
+        DeviceFilter::None => return Err("no device filter is attached".to_owned()),
     };
-    // The kernel's list is complete: everything that it does not name is denied.
-    let mut rules = vec![Rule::DENY_ALL];
-    for line in &lines {
-        rules.push(
-            guard::parse_list_line(line)
-                .ok_or_else(|| format!("the device filter holds a line that cannot be read: {line}"))?,
-        );
-    }
-    Ok(guard::open_gpus(&rules, numbers, granted).map(|open| format!("the device filter leaves a GPU open: {open}")))
+    Ok(match (open, shut) {
+        (Some(open), _) => Some(format!("the device filter leaves a GPU open: {open}")),
+        (None, Some((major, minor))) => {
+            Some(format!("the device filter closes character device {major}:{minor}, which was granted"))
+        }
+        (None, None) => None,
+    })
 }
 
-/// Whether a device filter is attached and leaves no GPU open outside `granted`.
+/// Whether a device filter is attached that closes every GPU outside `granted`, and serves this process alone.
 ///
 /// # Errors
 /// What is open, or that nothing filters.
-pub(crate) fn filter(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), String> {
-    left_open(pid, granted, numbers)?.map_or(Ok(()), Err)
+pub fn filter(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), String> {
+    if let Some(wrong) = wrong(pid, granted, numbers)? {
+        return Err(wrong);
+    }
+    match cgroup::companion(pid).map_err(|e| format!("its cgroup cannot be read: {e}"))? {
+        Some(other) => Err(format!("process {other} is in its cgroup and would get the GPU too")),
+        None => Ok(()),
+    }
 }
 
 /// Whether the container has no way out of its device filter: no group that it could move itself to. `base` is as above.

@@ -6,6 +6,8 @@
 use serde::Serialize;
 
 use crate::capability::Capability;
+use crate::json::Node;
+use crate::read::{self, FromJson, ReadError};
 use crate::{record, word};
 
 /// Version of the inventory's layout; another version is not read.
@@ -28,6 +30,40 @@ pub struct Inventory {
     pub binaries: Vec<Binary>,
     /// What is wrong or worth knowing about this node.
     pub findings: Vec<Finding>,
+    /// The low-level runtime, and whether a device filter of its making holds; absent when that was not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub low_level: Option<LowLevel>,
+}
+
+/// What a low-level runtime was seen to be and to do on this node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LowLevel {
+    /// The program.
+    pub path: String,
+    /// The file's identity.
+    pub id: FileId,
+    /// What it calls itself, whatever its file is called: `crun`; empty when it does not tell.
+    pub name: String,
+    /// Its version; empty when it does not tell.
+    pub version: String,
+    /// The control groups that device filters are in: 1 or 2.
+    pub cgroup: u8,
+    /// Whether its device filters hold.
+    pub filter: Filter,
+    /// Why not, or why that could not be tried.
+    pub reason: Option<String>,
+}
+
+/// Whether device filters hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Filter {
+    /// A container was made, and its filter closed what it should.
+    Enforced,
+    /// A container was made, and it was open.
+    NotEnforced,
+    /// No container could be made.
+    NotTried,
 }
 
 /// Facts that change when the node changes; a contract rests on them.
@@ -81,7 +117,8 @@ pub struct Gpu {
     pub unavailable: Option<String>,
 }
 
-record!(Inventory { schema, facts, gpus, control, libraries, binaries, findings });
+record!(Inventory { schema, facts, gpus, control, libraries, binaries, findings, low_level });
+
 record!(Facts { boot_id, driver_version, majors, driver_gpus });
 record!(DriverGpu { pci, uuid, minor });
 record!(Gpu { vendor, pci, index, uuid, minor, model, device_id, driver, numa, nodes, unavailable });
@@ -183,6 +220,26 @@ pub struct Finding {
     pub stops: bool,
     /// What is true and what would mend it.
     pub message: String,
+}
+
+/// Read for every container and written by nobody else: what is wrong with it is not told in detail.
+impl FromJson for LowLevel {
+    fn from_json(node: &Node<'_>) -> Result<Self, ReadError> {
+        let text = |key: &str| node.get(key).and_then(Node::as_str).map(str::to_owned);
+        let filter = node.get("filter").and_then(Node::as_str).and_then(|word| match word {
+            "enforced" => Some(Filter::Enforced),
+            "not-enforced" => Some(Filter::NotEnforced),
+            "not-tried" => Some(Filter::NotTried),
+            _ => None,
+        });
+        let cgroup = node.get("cgroup").and_then(Node::as_i64).and_then(|number| u8::try_from(number).ok());
+        match (text("path"), text("name"), text("version"), cgroup, filter) {
+            (Some(path), Some(name), Some(version), Some(cgroup), Some(filter)) => {
+                Ok(Self { path, id: read::field(node, "id")?, name, version, cgroup, filter, reason: text("reason") })
+            }
+            _ => Err(ReadError::new("it is no record of a low-level runtime")),
+        }
+    }
 }
 
 impl Facts {

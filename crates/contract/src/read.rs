@@ -202,7 +202,9 @@ impl<A: FromJson, B: FromJson> FromJson for (A, B) {
 mod tests {
     use super::*;
     use crate::capability::{Capabilities, Capability};
-    use crate::inventory::{Binary, DeviceNode, DriverGpu, Facts, FileId, Finding, Gpu, Inventory, Library, Role};
+    use crate::inventory::{
+        Binary, DeviceNode, DriverGpu, Facts, FileId, Filter, Finding, Gpu, Inventory, Library, LowLevel, Role,
+    };
     use crate::request::{Places, Request, Source};
     use crate::{Contract, Granted};
 
@@ -255,6 +257,15 @@ mod tests {
             libraries: vec![library],
             binaries: vec![binary],
             findings: vec![finding],
+            low_level: Some(LowLevel {
+                path: "/usr/bin/crun".into(),
+                id,
+                name: "crun".into(),
+                version: "1.8.1".into(),
+                cgroup: 2,
+                filter: Filter::NotEnforced,
+                reason: Some("no".into()),
+            }),
         }
     }
 
@@ -263,6 +274,12 @@ mod tests {
         let inventory = inventory();
         let bytes = serde_json::to_vec(&inventory).unwrap();
         assert_eq!(document::<Inventory>(&bytes).unwrap(), inventory);
+        for filter in [Filter::Enforced, Filter::NotEnforced, Filter::NotTried] {
+            let low_level = LowLevel { filter, reason: None, ..inventory.low_level.clone().unwrap() };
+            assert_eq!(document::<LowLevel>(&serde_json::to_vec(&low_level).unwrap()).unwrap(), low_level);
+        }
+        let earlier = Inventory { low_level: None, ..inventory.clone() };
+        assert_eq!(document::<Inventory>(&serde_json::to_vec(&earlier).unwrap()).unwrap(), earlier);
         let contract = Contract {
             schema: 1,
             id: "i".into(),

@@ -9,11 +9,14 @@ mod devices;
 mod findings;
 mod groups;
 mod injectors;
+mod low_level;
+mod minors;
 mod mounts;
 mod namespaces;
 mod numbers;
 mod paths;
 mod process;
+mod programs;
 mod readings;
 mod rules;
 mod setting;
@@ -25,37 +28,16 @@ use contract::rule::Rule;
 use contract::{Note, Refusal};
 
 pub use groups::{HIDING, ReadOnly};
+pub use low_level::LowLevel;
 pub use numbers::Numbers;
 pub use paths::clean;
+pub use programs::{open_to_programs, shut_by_programs};
 pub use readings::{open_gpus, openable};
 pub use rules::{granted_rules, parse_list_line};
 pub use system::{Dir, Majors, Object, System};
 
 use findings::Findings;
 use setting::{Machine, Setting};
-
-/// How the low-level runtime treats a device list that does not deny everything first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LowLevel {
-    /// Starts from closed (since 1.0.0-rc91, GHSA-g54h-m393-cpwq).
-    Runc,
-    /// Starts from what the cgroup's parent has.
-    Crun,
-    /// Unknown: taken for the more open one.
-    Other,
-}
-
-impl LowLevel {
-    /// By the program's name.
-    #[must_use]
-    pub fn of(path: &str) -> Self {
-        match paths::name(path) {
-            name if name.starts_with("runc") => Self::Runc,
-            name if name.starts_with("crun") => Self::Crun,
-            _ => Self::Other,
-        }
-    }
-}
 
 /// What is judged, and by whose rules.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,6 @@
 use contract::json::Node;
 use contract::{Code, Refusal};
 
-use crate::LowLevel;
 use crate::findings::{Findings, MOST_ITEMS};
 use crate::groups::{Groups, OWN, ReadOnly};
 use crate::paths;
@@ -129,13 +128,10 @@ fn root(setting: &Setting<'_>, groups: &mut Groups, out: &mut Findings) {
         return;
     };
     let path = paths::from_bundle(setting.case.bundle, written);
-    // runc refuses a link here, others follow it.
-    let plain = match setting.case.low_level {
-        LowLevel::Runc => paths::clean(&path),
-        LowLevel::Crun | LowLevel::Other => match setting.machine.system.look(&path) {
-            Object::Dir(dir) => dir.real.into(),
-            _ => paths::clean(&path),
-        },
+    let followed = setting.case.low_level.follows_root().then(|| setting.machine.system.look(&path));
+    let plain = match followed {
+        Some(Object::Dir(dir)) => dir.real.into(),
+        _ => paths::clean(&path),
     };
     let is_hosts = plain == "/"
         || [setting.case.dev_root, "/dev"].iter().any(|dev| paths::below(&plain, dev).is_some())

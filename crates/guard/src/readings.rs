@@ -15,6 +15,7 @@
 
 use contract::rule::{Access, Kind, Rule};
 
+use crate::minors::{self, Minors};
 use crate::numbers::Numbers;
 
 /// Whether any reading of the list lets the character device be opened.
@@ -29,23 +30,18 @@ pub fn openable(rules: &[Rule], major: u32, minor: u32) -> bool {
 /// A GPU number outside `granted` that some reading leaves open, in words.
 #[must_use]
 pub fn open_gpus(rules: &[Rule], numbers: &Numbers, granted: &[(u32, u32)]) -> Option<String> {
-    let (whole, exact) = numbers.parts();
-    // Rules tell minors apart only by naming them: one minor that nobody names stands for all the others.
-    let named = rules.iter().filter_map(|rule| rule.minor);
-    let mut minors: Vec<u32> = named.chain(granted.iter().map(|node| node.1)).collect();
-    minors.sort_unstable();
-    let unnamed = (0..).find(|minor| minors.binary_search(minor).is_err());
-    // And a minor that only other rules name, closing ones or of other majors, is no more open than that.
-    let opens = |rule: &&Rule| rule.allow && rule.kind != Kind::Block && rule.access.opens();
-    let of = |major: u32| rules.iter().filter(opens).filter(move |rule| rule.major.is_none_or(|m| m == major));
-    let all = whole
-        .iter()
-        .flat_map(|&major| of(major).filter_map(|rule| rule.minor).chain(unnamed).map(move |minor| (major, minor)));
-    let open = |device: &(u32, u32)| !granted.contains(device) && openable(rules, device.0, device.1);
-    let (major, minor) = all.chain(exact.iter().copied()).find(open)?;
-    let many = Some(minor) == unnamed && whole.contains(&major);
-    let more = if many { " and others" } else { "" };
-    Some(format!("character device {major}:{minor}{more}"))
+    // Rules tell minors apart only by naming them, and one that only other rules name, closing ones or of other majors, is
+    // no more open than the rest.
+    let named = |major: u32, minors: &mut Minors| {
+        for rule in rules.iter().filter(|rule| rule.allow && rule.kind != Kind::Block && rule.access.opens()) {
+            if let (true, Some(minor)) = (rule.major.is_none_or(|m| m == major), rule.minor) {
+                minors.compared(minor);
+            }
+        }
+    };
+    let open = |device: (u32, u32), _: &mut Minors| !granted.contains(&device) && openable(rules, device.0, device.1);
+    let (major, minor) = minors::find(numbers, granted, &named, &open)?;
+    Some(format!("character device {major}:{minor}"))
 }
 
 /// A rule of type `a` stands for all devices whatever letters and numbers are beside it, except to programs.

@@ -4,7 +4,6 @@ use contract::json::{Node, Value, pointer_token};
 use contract::rule::{Access, Kind, Rule};
 use contract::{Code, Refusal};
 
-use crate::LowLevel;
 use crate::findings::{Findings, MOST_ITEMS};
 use crate::numbers::Numbers;
 use crate::setting::Setting;
@@ -167,8 +166,8 @@ pub(crate) fn judge(setting: &Setting<'_>, rules: &[Rule], out: &mut Findings) -
     if let Some(index) = allows_all(rules) {
         return instead_of_all(setting, index, rules, out);
     }
-    // runc starts from closed by itself; others do not, and without a list crun attaches no filter at all.
-    let closed = rules.get(start) == Some(&Rule::DENY_ALL) || setting.case.low_level == LowLevel::Runc;
+    // Not every runtime starts from closed by itself.
+    let closed = rules.get(start) == Some(&Rule::DENY_ALL) || setting.case.low_level.starts_closed();
     if closed || setting.case.gpu_asked {
         return None;
     }

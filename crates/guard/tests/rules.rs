@@ -256,7 +256,7 @@ fn low_level_runtimes_by_name() {
         ("/usr/sbin/runc", LowLevel::Runc),
         ("runc-1.3", LowLevel::Runc),
         ("/usr/bin/crun", LowLevel::Crun),
-        ("/opt/runc/bin/youki", LowLevel::Other),
+        ("/opt/runc/bin/youki", LowLevel::Youki),
         ("/usr/bin/quilt-gpu-engine", LowLevel::Other),
     ] {
         assert_eq!(LowLevel::of(path), expected, "{path}");
@@ -335,7 +335,7 @@ fn live_lists() {
     let fine = live(&["c 1:3 rwm", "c *:* m", "b *:* m", "c 136:* rwm", "c 195:0 rw", "c 195:255 rw"]);
     assert_eq!(open_gpus(&fine, &numbers, &[(195, 0), (195, 255)]), None);
     assert_eq!(open_gpus(&fine, &numbers, &[(195, 255)]).as_deref(), Some("character device 195:0"));
-    assert_eq!(open_gpus(&live(&["a *:* rwm"]), &numbers, &[]).as_deref(), Some("character device 195:0 and others"));
+    assert_eq!(open_gpus(&live(&["a *:* rwm"]), &numbers, &[]).as_deref(), Some("character device 195:0"));
     assert!(open_gpus(&live(&["c 226:* r"]), &numbers, &[]).is_some());
     assert!(open_gpus(&live(&["c 226:1 rw"]), &numbers, &[]).is_none());
 }

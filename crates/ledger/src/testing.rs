@@ -138,6 +138,7 @@ pub(crate) fn inventory(n: u32) -> Inventory {
         ],
         libraries: Vec::new(),
         binaries: Vec::new(),
+        low_level: None,
         findings: Vec::new(),
     }
 }

@@ -23,10 +23,10 @@ const MOST: usize = 4096;
 pub enum DeviceFilter {
     /// Version 1: the lines of its `devices.list`.
     List(Vec<String>),
-    /// Version 2: how many device programs decide for it and not for us, who may be confined ourselves. What they let
-    /// pass cannot be read.
-    Programs(u32),
-    /// It is in no such hierarchy that we see.
+    /// Version 2: every device program that decides for it, as instructions. At least one of them decides for it and not
+    /// for us, who may be confined ourselves.
+    Programs(Vec<Vec<u64>>),
+    /// None that is not ours too, or it is in no such hierarchy that we see.
     None,
 }
 
@@ -49,11 +49,19 @@ impl DeviceFilter {
             let list = file::read(&format!("{folder}/devices.list"))?;
             return Ok(Self::List(String::from_utf8_lossy(&list).lines().map(str::to_owned).collect()));
         }
+        // Those above us and it decide for both; a program of our own group that is not above it has another number.
         let own = file::read("/proc/self/cgroup")?;
-        let own = parse(&own).find(Group::is_v2).map_or("/", |group| group.path);
-        let above = folder_of(&Group { controllers: "", path: common(group.path, own) });
-        let shared = above.map_or(Ok(0), |above| programs(&above))?;
-        Ok(Self::Programs(programs(&folder)?.saturating_sub(shared)))
+        let own = parse(&own).find(Group::is_v2).and_then(|group| folder_of(&group));
+        let shared = own.map_or(Ok(Vec::new()), |own| programs(&own))?;
+        let all = programs(&folder)?;
+        if all.iter().all(|program| shared.contains(program)) {
+            return Ok(Self::None);
+        }
+        let mut read = Vec::with_capacity(all.len());
+        for program in all {
+            read.push(instructions(program, &folder)?);
+        }
+        Ok(Self::Programs(read))
     }
 }
 
@@ -135,20 +143,28 @@ pub fn way_out(pid: u32, base: &Path) -> Result<Option<String>, NodeError> {
     Ok(open.map(|mount| mount.point.to_string()))
 }
 
-/// The lowest group that is above both, or one of them.
-fn common<'p>(path: &'p str, other: &str) -> &'p str {
-    let (path, other) = (path.trim_end_matches('/'), other.trim_end_matches('/'));
-    let mut common = path;
-    while !is_within(other, common) {
-        common = common.rsplit_once('/').map_or("", |(above, _)| above);
-    }
-    if common.is_empty() { "/" } else { common }
-}
-
-fn programs(folder: &str) -> Result<u32, NodeError> {
+fn programs(folder: &str) -> Result<Vec<u32>, NodeError> {
     let failed = |e: std::io::Error| NodeError::new("ask for the device programs of", folder, e);
     let group = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(folder).map_err(failed)?;
     sys::device_programs(&group).map_err(|e| failed(e.into()))
+}
+
+fn instructions(program: u32, folder: &str) -> Result<Vec<u64>, NodeError> {
+    let attempt = "read the device programs of";
+    let hidden = "the kernel hides one; set the sysctl kernel.kptr_restrict to 1 or net.core.bpf_jit_harden to 0, \
+                  or go without verification: [policy] verify = \"off\"";
+    match sys::instructions(program) {
+        Ok(code) => code.ok_or_else(|| NodeError::odd(attempt, folder, hidden)),
+        Err(e) => Err(NodeError::new(attempt, folder, e)),
+    }
+}
+
+/// The version of the control groups that low-level runtimes put device filters into here: 1 (lists) or 2 (programs).
+///
+/// # Errors
+/// Our mounts cannot be read.
+pub fn version_of_filters() -> Result<u8, NodeError> {
+    Ok(if is_unified(&mountinfo::own()?.control_groups()) { 2 } else { 1 })
 }
 
 /// Where a process is in one hierarchy: a line of `/proc/<pid>/cgroup` (`cgroups(7)`).

@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -100,41 +100,72 @@ fn read_within(mut pipe: &File, limit: Duration) -> Option<String> {
     }
 }
 
-/// `struct { … } query` of `union bpf_attr` in `linux/bpf.h`, with room behind it for what newer kernels write back.
-#[repr(C)]
-#[derive(Default)]
-struct BpfQuery {
-    target_fd: u32,
-    attach_type: u32,
-    query_flags: u32,
-    attach_flags: u32,
-    prog_ids: u64,
-    prog_cnt: u32,
-    _pad: u32,
-    _newer: [u64; 12],
+const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const BPF_PROG_QUERY: libc::c_int = 16;
+const BPF_CGROUP_DEVICE: u64 = 6;
+const BPF_F_QUERY_EFFECTIVE: u64 = 1;
+/// Most programs that are read. The kernel attaches 64 to a group, and ancestors' count too.
+const MOST_PROGRAMS: usize = 1024;
+/// Most instructions of a program that are read: 512 KiB.
+const MOST_INSTRUCTIONS: usize = 1 << 16;
+
+/// `bpf(2)`. `attributes` are the words of `union bpf_attr` in `linux/bpf.h`, with room for what newer kernels write back.
+fn bpf(command: libc::c_int, attributes: &mut [u64; 16]) -> nix::Result<libc::c_long> {
+    // SAFETY: the kernel reads and writes no more than we say. What the words point at lives in our callers, as long as the
+    // words next to the pointers say.
+    Errno::result(unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), size_of_val(attributes)) })
 }
 
-const BPF_PROG_QUERY: libc::c_int = 16;
-const BPF_CGROUP_DEVICE: u32 = 6;
-const BPF_F_QUERY_EFFECTIVE: u32 = 1;
+/// Two halves of a word, the first one first in memory.
+fn halves(first: u64, second: u64) -> u64 {
+    first | (second << 32)
+}
 
-/// How many device programs decide for a control group of version 2, its ancestors' included.
-pub(crate) fn device_programs(group: &File) -> nix::Result<u32> {
-    let target_fd = group.as_raw_fd().unsigned_abs();
-    let mut query = BpfQuery {
-        target_fd,
-        attach_type: BPF_CGROUP_DEVICE,
-        query_flags: BPF_F_QUERY_EFFECTIVE,
-        ..BpfQuery::default()
-    };
-    // SAFETY: the kernel reads and writes at most as many bytes as we say, and no list of programs is asked for.
-    let done = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, &raw mut query, size_of::<BpfQuery>()) };
-    match Errno::result(done) {
-        Ok(_) => Ok(query.prog_cnt),
+/// The device programs that decide for a control group of version 2, its ancestors' included, by their numbers.
+pub(crate) fn device_programs(group: &File) -> nix::Result<Vec<u32>> {
+    let mut numbers = vec![0_u32; MOST_PROGRAMS];
+    let mut query = [0; 16];
+    query[0] = halves(group.as_raw_fd().unsigned_abs().into(), BPF_CGROUP_DEVICE);
+    query[1] = BPF_F_QUERY_EFFECTIVE;
+    query[2] = numbers.as_mut_ptr() as u64;
+    query[3] = numbers.len() as u64;
+    match bpf(BPF_PROG_QUERY, &mut query) {
+        Ok(_) => numbers.truncate(usize::try_from(query[3] & 0xffff_ffff).unwrap_or(0)),
         // A kernel without such programs has none attached.
-        Err(Errno::ENOSYS | Errno::EINVAL) => Ok(0),
-        Err(e) => Err(e),
+        Err(Errno::ENOSYS | Errno::EINVAL) => numbers.clear(),
+        Err(e) => return Err(e),
     }
+    Ok(numbers)
+}
+
+/// The instructions of a program, by its number. Those of device programs are as they were loaded: the kernel translates
+/// none of what they may do (`cg_dev_verifier_ops` in `kernel/bpf/cgroup.c`), at most it hides numbers. Nothing: it shows
+/// none, or they are too many.
+pub(crate) fn instructions(number: u32) -> nix::Result<Option<Vec<u64>>> {
+    let mut named = [0; 16];
+    named[0] = number.into();
+    let program = bpf(BPF_PROG_GET_FD_BY_ID, &mut named)?;
+    let program = i32::try_from(program).map_err(|_| Errno::EBADF)?;
+    // SAFETY: a descriptor that the kernel made for us just now.
+    let program = unsafe { OwnedFd::from_raw_fd(program) };
+    // `struct bpf_prog_info` as far as `xlated_prog_insns`: its length is in the upper half of the third word.
+    let told = |info: &mut [u64; 5]| {
+        let mut about = [0; 16];
+        about[0] = halves(program.as_raw_fd().unsigned_abs().into(), size_of_val(info) as u64);
+        about[1] = info.as_mut_ptr() as u64;
+        bpf(BPF_OBJ_GET_INFO_BY_FD, &mut about)
+    };
+    let mut info = [0; 5];
+    told(&mut info)?;
+    let length = usize::try_from(info[2] >> 32).unwrap_or(0) / 8;
+    if length == 0 || length > MOST_INSTRUCTIONS {
+        return Ok(None);
+    }
+    let mut code = vec![0_u64; length];
+    info = [0, 0, halves(0, length as u64 * 8), 0, code.as_mut_ptr() as u64];
+    told(&mut info)?;
+    Ok((info[4] != 0 && info[2] >> 32 == length as u64 * 8).then_some(code))
 }
 
 /// Gives `to` the extended attributes of `from`, as far as the file system and our rights allow.
@@ -183,24 +214,20 @@ mod tests {
         assert!(numbers.iter().all(|n| n.len() == 32 && n.bytes().all(|b| b.is_ascii_hexdigit())));
     }
 
-    /// Two instructions, `r0 = 1; exit`: a device program that lets everything pass.
-    fn attach_a_program(group: &File) -> nix::Result<()> {
-        let code: [u64; 2] = [0x1_0000_00b7, 0x95];
-        let licence = c"GPL";
-        // BPF_PROG_LOAD of BPF_PROG_TYPE_CGROUP_DEVICE, then BPF_PROG_ATTACH.
-        let mut load = [15 | (2 << 32), code.as_ptr() as u64, licence.as_ptr() as u64, 0, 0, 0];
-        // SAFETY: `load` begins as the kernel's structure does, and what it points at lives until the call is over.
-        let program = Errno::result(unsafe { libc::syscall(libc::SYS_bpf, 5, &raw mut load, size_of_val(&load)) })?;
-        let program = u64::try_from(program).unwrap();
-        let target = u64::try_from(group.as_raw_fd()).unwrap();
-        let mut attach = [target | (program << 32), u64::from(BPF_CGROUP_DEVICE)];
-        // SAFETY: as above.
-        let done = unsafe { libc::syscall(libc::SYS_bpf, 8, &raw mut attach, size_of_val(&attach)) };
-        Errno::result(done).map(drop)
+    /// Loads a device program and attaches it.
+    fn attach(group: &File, code: &[u64]) -> nix::Result<()> {
+        // BPF_PROG_LOAD of BPF_PROG_TYPE_CGROUP_DEVICE, then BPF_PROG_ATTACH with BPF_F_ALLOW_MULTI.
+        let mut load = [0; 16];
+        load[..3].copy_from_slice(&[halves(15, code.len() as u64), code.as_ptr() as u64, c"GPL".as_ptr() as u64]);
+        let program = u64::try_from(bpf(5, &mut load)?).unwrap();
+        let mut attached = [0; 16];
+        attached[0] = halves(group.as_raw_fd().unsigned_abs().into(), program);
+        attached[1] = halves(BPF_CGROUP_DEVICE, 2);
+        bpf(8, &mut attached).map(drop)
     }
 
     #[test]
-    fn device_programs_are_counted() {
+    fn device_programs_are_read_as_they_were_loaded() {
         let table = crate::mountinfo::own().unwrap();
         let mounts = table.mounts();
         let Some(top) = mounts.iter().find(|mount| mount.fs == "cgroup2").map(|mount| mount.point.to_string()) else {
@@ -212,14 +239,19 @@ mod tests {
         }
         let (above, below) = (File::open(&path).unwrap(), File::open(format!("{path}/below")).unwrap());
         let before = device_programs(&above);
-        let attached = attach_a_program(&above);
+        // `r2 = major; if r2 == 195 skip one; r0 = 1; exit` and `r0 = 0; exit`.
+        let code = [0x0004_1261, 0xc3_0002_0215, 0x1_0000_00b7, 0x95, 0xb7, 0x95];
+        let attached = attach(&above, &code);
         let after = (device_programs(&above), device_programs(&below));
+        let read = after.0.clone().map(|programs| instructions(*programs.last().unwrap()));
         std::fs::remove_dir(format!("{path}/below")).unwrap();
         std::fs::remove_dir(&path).unwrap();
         if let Err(e) = attached {
             return println!("skipped: no program can be attached here: {e}");
         }
-        let before = before.unwrap();
-        assert_eq!(after, (Ok(before + 1), Ok(before + 1)), "what is attached above decides below");
+        assert_eq!(after.0.clone().unwrap().len(), before.unwrap().len() + 1);
+        assert_eq!(after.0, after.1, "what is attached above decides below");
+        assert_eq!(read.unwrap().unwrap(), Some(code.to_vec()));
+        assert_eq!(instructions(u32::MAX), Err(Errno::ENOENT));
     }
 }

@@ -1,6 +1,6 @@
 //! `quilt-gpu inventory`: what the node has now; `inventory refresh`: the same, stored for the runtime.
 
-use contract::inventory::{Gpu, Inventory};
+use contract::inventory::{Filter, Gpu, Inventory, LowLevel};
 use ledger::audit::Kind;
 use serde_json::json;
 
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
     match args.action {
         Some(Action::Refresh { char_links }) => refresh(&mut context, json, char_links)?,
         None => {
-            let inventory = inventory::discover(context.host()).map_err(Failure::Internal)?;
+            let inventory = inventory::look(&context.setup).map_err(Failure::Internal)?;
             if json { context.document(&inventory)? } else { write!(context.out, "{}", text(&inventory))? }
         }
     }
@@ -42,8 +42,8 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
 
 fn refresh(context: &mut Context<'_>, json: bool, char_links: bool) -> Result<(), Failure> {
     let links = if char_links {
-        let now = inventory::discover(context.host()).map_err(Failure::Internal)?;
-        inventory::make_links(context.host(), &now).map_err(Failure::Internal)?
+        let now = inventory::discover(&context.setup.config.host).map_err(Failure::Internal)?;
+        inventory::make_links(&context.setup.config.host, &now).map_err(Failure::Internal)?
     } else {
         Vec::new()
     };
@@ -93,7 +93,14 @@ pub(crate) fn text(inventory: &Inventory) -> String {
         let parts = parts.map(|(number, one, many)| table::counted(number as u64, one, many));
         out.push_str(&format!("\ndriver {version}: {}\n", parts.join(", ")));
     }
+    if let Some(low_level) = inventory.low_level.as_ref().filter(|it| it.filter != Filter::NotEnforced) {
+        out.push_str(&format!("\n{}\n", of_low_level(low_level)));
+    }
     out + &findings(inventory)
+}
+
+fn of_low_level(low_level: &LowLevel) -> String {
+    table::one_line(&format!("low-level runtime {}: {}", low_level.path, inventory::in_words(low_level)))
 }
 
 fn findings(inventory: &Inventory) -> String {
@@ -101,6 +108,9 @@ fn findings(inventory: &Inventory) -> String {
     for finding in &inventory.findings {
         let weight = if finding.stops { "stops GPU containers" } else { "note" };
         out.push_str(&format!("\n{} ({weight}): {}\n", finding.code, table::one_line(&finding.message)));
+    }
+    if let Some(low_level) = inventory.low_level.as_ref().filter(|it| it.filter == Filter::NotEnforced) {
+        out.push_str(&format!("\nno-device-filter (stops GPU containers): {}\n", of_low_level(low_level)));
     }
     out
 }

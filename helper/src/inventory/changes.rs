@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::inventory::{DeviceNode, FileId, Inventory};
+use contract::inventory::{DeviceNode, FileId, Filter, Inventory, LowLevel};
 
 /// One line for each difference: `+` came, `-` went, `~` changed.
 #[must_use]
@@ -62,12 +62,29 @@ fn lines(inventory: &Inventory) -> BTreeMap<String, Known> {
     for binary in &inventory.binaries {
         add(format!("program {}", binary.name), binary.host_path.clone(), Some(binary.id));
     }
+    if let Some(low_level) = &inventory.low_level {
+        add(format!("low-level runtime {}", low_level.path), in_words(low_level), Some(low_level.id));
+    }
     for (at, finding) in inventory.findings.iter().enumerate() {
         let same = inventory.findings.iter().take(at).filter(|other| other.code == finding.code).count();
         let number = if same == 0 { String::new() } else { format!(" {}", same + 1) };
         add(format!("finding {}{number}", finding.code), finding.message.clone(), None);
     }
     lines
+}
+
+/// What the low-level runtime does here.
+#[must_use]
+pub fn in_words(low_level: &LowLevel) -> String {
+    let called = [low_level.name.as_str(), low_level.version.as_str()].join(" ");
+    let called = if low_level.name.is_empty() { "unknown".to_owned() } else { called };
+    let reason = low_level.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let filter = match low_level.filter {
+        Filter::Enforced => "device filters hold",
+        Filter::NotEnforced => "device filters do not hold",
+        Filter::NotTried => "device filters could not be tried",
+    };
+    format!("{called}, cgroup v{}, {filter}{reason}", low_level.cgroup)
 }
 
 fn described(node: &DeviceNode) -> String {

@@ -91,6 +91,7 @@ mod tests {
             control: vec![node(dev, "nvidia0", 1, 3), node(dev, "nvidiactl", 1, 5)],
             libraries: Vec::new(),
             binaries: Vec::new(),
+            low_level: None,
             findings: Vec::new(),
         }
     }

@@ -1,12 +1,13 @@
 //! What this node has: read from any host root, put together without I/O, stored for everything else to read.
 //!
-//! It starts no program and loads no library of the driver.
+//! It loads no library of the driver, and starts no program but the low-level runtime (`probe`).
 
 mod changes;
 mod files;
 mod gpus;
 mod links;
 mod nodes;
+mod probe;
 mod read;
 mod root;
 mod search;
@@ -17,9 +18,9 @@ use contract::inventory::{Facts, Finding, Inventory, SCHEMA};
 use linker::elf::Elf;
 use node::driver::Information;
 
-pub use changes::changes;
+pub use changes::{changes, in_words};
 pub(crate) use links::make as make_links;
-pub use store::{Refreshed, current, refresh, seen};
+pub use store::{Refreshed, current, look, refresh, seen};
 
 use files::Candidate;
 use gpus::Function;
@@ -63,6 +64,7 @@ pub(crate) fn assemble(seen: Seen, dev: &DevRoot<'_>) -> Inventory {
         libraries: Vec::new(),
         binaries: Vec::new(),
         findings: Vec::new(),
+        low_level: None,
     };
     // Without a GPU there is nothing to find missing; without the driver nothing of it is given out.
     match (inventory.gpus.is_empty(), &inventory.facts.driver_version) {

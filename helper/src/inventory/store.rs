@@ -9,6 +9,8 @@ use contract::inventory::Inventory;
 use node::{Mode, TrustError, read_trusted, write_atomic};
 use shim::Setup;
 
+use super::probe::{self, Turn};
+
 /// Largest stored inventory that is compared with, in bytes.
 const MAX_INVENTORY: usize = 4 << 20;
 
@@ -27,14 +29,19 @@ pub struct Refreshed {
 /// # Errors
 /// What could not be read or written, and why.
 pub fn refresh(setup: &Setup) -> Result<Refreshed, String> {
-    let inventory = super::discover(&setup.config.host)?;
+    make_folder(setup.state_dir())?;
+    let turn = Turn::wait(setup)?;
+    let mut inventory = super::discover(&setup.config.host)?;
+    // Without a GPU there is nothing to close.
+    if !inventory.gpus.is_empty() {
+        inventory.low_level = probe::low_level(setup, &turn)?;
+    }
     let path = setup.state_dir().join(shim::INVENTORY);
     let before = read_trusted(&path, MAX_INVENTORY);
     let old = before.as_ref().ok().and_then(|file| contract::read::document(&file.bytes).ok());
     let bytes = serde_json::to_vec_pretty(&inventory)
         .map_err(|cause| format!("cannot write the inventory as JSON: {cause}"))?;
     if !before.as_ref().is_ok_and(|file| file.bytes == bytes) {
-        make_folder(setup.state_dir())?;
         write_atomic(&path, &bytes, Mode::root(0o644), false).map_err(|cause| cause.to_string())?;
         // A folder that others can write is not mended by a new file in it.
         read_trusted(&path, MAX_INVENTORY).map_err(|why| format!("the runtime will not use what was stored: {why}"))?;
@@ -46,6 +53,15 @@ pub fn refresh(setup: &Setup) -> Result<Refreshed, String> {
         changes.insert(0, format!("~ stored inventory: not used, {why}; written anew"));
     }
     Ok(Refreshed { inventory, changes })
+}
+
+/// Looks at the node and stores nothing. What the low-level runtime does is taken from the last refresh.
+///
+/// # Errors
+/// What could not be read, and why.
+pub fn look(setup: &Setup) -> Result<Inventory, String> {
+    let low_level = setup.low_level().ok().and_then(|path| probe::current(setup, &path));
+    super::discover(&setup.config.host).map(|inventory| Inventory { low_level, ..inventory })
 }
 
 /// The stored inventory, to grant from: made anew when it is missing, when the node has changed since, or when

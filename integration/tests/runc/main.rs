@@ -2,6 +2,7 @@
 //! of leases and bundles. Messages are looked at only where a user would.
 
 mod field_cases;
+mod filters;
 mod foreign_cves;
 mod grants;
 mod groups;

@@ -46,21 +46,6 @@ fn the_hierarchy_that_runtimes_use() {
 }
 
 #[test]
-fn what_two_groups_have_above_them() {
-    for (path, other, above) in [
-        ("/docker/a", "/docker/b", "/docker"),
-        ("/docker/a", "/system.slice/docker.service", "/"),
-        ("/a/b", "/a", "/a"),
-        ("/a", "/a/b", "/a"),
-        ("/a/b", "/a/b", "/a/b"),
-        ("/ab", "/a", "/"),
-        ("/", "/a", "/"),
-    ] {
-        assert_eq!(common(path, other), above, "{path} {other}");
-    }
-}
-
-#[test]
 fn what_runtimes_make_of_a_path() {
     for (path, expected) in [
         ("/docker/abc", vec!["/docker/abc"]),

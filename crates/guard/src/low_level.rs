@@ -1,0 +1,69 @@
+//! What differs between low-level runtimes, in one place. Everything else treats them alike.
+//!
+//! | | runc | crun | youki |
+//! | --- | --- | --- | --- |
+//! | state root without `--root` | `/run/runc` | `/run/crun` | `/run/youki` |
+//! | a list that denies nothing first | closed, since 1.0.0-rc91 (GHSA-g54h-m393-cpwq) | what the parent has; with an empty list no filter at all | v1: what the parent has; v2: closed |
+//! | order of a list (`readings`) | exceptions | v1: exceptions; v2: last match | v1: exceptions; v2: last match |
+//! | the kernel refuses the program (v2) | an error, but in user namespaces | an error; goes on without where the list denies nothing | without the feature `cgroupsv2_devices` there is none to refuse |
+//! | a link as root file system | an error | followed | followed |
+//! | hooks without `env` | 1.1: get the container's environment, so ours have one | not looked at | not looked at |
+//! | working directory of `createRuntime` and `prestart` hooks | the bundle, and we rely on none | not looked at | not looked at |
+//! | a hook that does not read its state | goes on | dies of SIGPIPE, so ours read it | not looked at |
+//! | `ociVersion` | 1.2.1 seen | 1.8 refuses 1.2.0 in its own words, `unknown version specified` | 1.2.1 seen |
+
+use crate::paths;
+
+/// A low-level runtime by its ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LowLevel {
+    /// runc.
+    Runc,
+    /// crun.
+    Crun,
+    /// youki.
+    Youki,
+    /// Unknown: taken for the more open one everywhere.
+    Other,
+}
+
+impl LowLevel {
+    /// By the program's path or name.
+    #[must_use]
+    pub fn of(path: &str) -> Self {
+        let name = paths::name(path);
+        let known = [("runc", Self::Runc), ("crun", Self::Crun), ("youki", Self::Youki)];
+        known.into_iter().find(|(start, _)| name.starts_with(start)).map_or(Self::Other, |(_, known)| known)
+    }
+
+    /// The folder below `/run` where containers' states are, unless the engine says otherwise.
+    #[must_use]
+    pub fn state_folder(self) -> &'static str {
+        match self {
+            Self::Runc | Self::Other => "runc",
+            Self::Crun => "crun",
+            Self::Youki => "youki",
+        }
+    }
+
+    /// Whether a device list is closed before its first rule.
+    pub(crate) fn starts_closed(self) -> bool {
+        self == Self::Runc
+    }
+
+    /// Whether a root file system that is a link is followed.
+    pub(crate) fn follows_root(self) -> bool {
+        self != Self::Runc
+    }
+
+    /// Why a container that it made has no device filter, as far as that is known.
+    #[must_use]
+    pub fn lacks_filter(self, programs: bool) -> &'static str {
+        match (self, programs) {
+            (Self::Youki, true) => {
+                "youki was built without a device filter for cgroup v2, its feature cgroupsv2_devices"
+            }
+            _ => "no device filter is attached to what it makes",
+        }
+    }
+}
