@@ -43,6 +43,7 @@ fn inventory() -> Inventory {
         control: Vec::new(),
         libraries: Vec::new(),
         binaries: Vec::new(),
+        low_level: None,
         findings: Vec::new(),
     }
 }
