@@ -54,10 +54,12 @@ pub(crate) fn decide<'a>(
     // A request that is malformed is still a request: the stricter column of the table counts.
     let gpu_asked = !matches!(asked, Ok(Asked::Nothing));
     let (own_paths, bundle, dev_root) = (setup.own_paths(), bundle.to_string_lossy(), setup.config.host.dev_root());
+    let asking = words::way_to_ask(&spec, &setup.config.request);
     let case = Case {
         spec: &spec,
         bundle: &bundle,
         gpu_asked,
+        asking: &asking,
         low_level: low_level.ways,
         policy: &setup.config.policy,
         own_paths: &own_paths,

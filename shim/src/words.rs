@@ -75,6 +75,15 @@ fn place<'a>(spec: &'a Node<'_>) -> Place<'a> {
     }
 }
 
+/// How this container could ask for a GPU: what a tenant is told who reached for one in another way.
+pub(crate) fn way_to_ask(spec: &Node<'_>, policy: &RequestPolicy) -> String {
+    match place(spec) {
+        Place::InPod { name, .. } => format!("the pod annotation {ANNOTATION}count.{name}"),
+        _ if policy.environment => format!("{VARIABLE}COUNT=1 or the annotation {ANNOTATION}count"),
+        _ => format!("the annotation {ANNOTATION}count"),
+    }
+}
+
 /// The container's place in a pod, for reservations that are bound to one.
 pub(crate) fn in_pod(spec: &Node<'_>) -> Option<PodContainer> {
     match place(spec) {
@@ -213,6 +222,17 @@ mod tests {
         format!(
             "{{\"process\":{{\"env\":[\"QUILT_GPU_COUNT=3\"]}},\"annotations\":{{\"io.kubernetes.cri.container-type\":\"container\",\"io.kubernetes.cri.container-name\":\"main\"{annotations}}}}}"
         )
+    }
+
+    #[test]
+    fn the_way_to_ask_is_one_that_works_there() {
+        let told = |spec: &str, environment| {
+            let policy = RequestPolicy { environment, ..RequestPolicy::default() };
+            way_to_ask(&contract::json::parse_oci(spec.as_bytes()).unwrap(), &policy)
+        };
+        assert_eq!(told("{}", true), "QUILT_GPU_COUNT=1 or the annotation quilt.gpu/count");
+        assert_eq!(told("{}", false), "the annotation quilt.gpu/count");
+        assert_eq!(told(&pod(""), true), "the pod annotation quilt.gpu/count.main");
     }
 
     #[test]

@@ -14,7 +14,6 @@ const INJECTORS: &[&str] = &[
     "nvidia-ctk",
     "nvidia-container-cli",
 ];
-const HELP: &str = "drop one of the two: the engine's own GPU option (--gpus, a CDI device), and ask with QUILT_GPU_COUNT=1 or the annotation quilt.gpu/count; or the runtime quilt-gpu";
 
 /// Refuses GPU injectors by name, wherever they stand in a hook's command, and notes every other hook once per stage.
 pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
@@ -28,7 +27,9 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
             let mut words = path.into_iter().chain(args);
             if let Some(injector) = words.find(|word| INJECTORS.contains(&paths::name(word))) {
                 let message = "another injector's hook would put GPUs into this container that no contract grants";
-                out.refuse(Refusal::new(Code::ForeignGpuInjection, "hook-foreign", message, HELP).at(at, injector));
+                out.refuse(
+                    Refusal::new(Code::ForeignGpuInjection, "hook-foreign", message, help(setting)).at(at, injector),
+                );
             } else {
                 others.push(path.unwrap_or_default());
             }
@@ -40,9 +41,16 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
 }
 
 /// CDI without hooks: `NVIDIA_VISIBLE_DEVICES=void` and the nodes stand in the spec.
-pub(crate) fn without_hooks(void: Option<usize>, nodes: usize) -> Option<Refusal> {
+pub(crate) fn without_hooks(setting: &Setting<'_>, void: Option<usize>, nodes: usize) -> Option<Refusal> {
     let index = void.filter(|_| nodes > 0)?;
     let message = format!("{nodes} GPU device entries were put into this container by another injector");
-    let refusal = Refusal::new(Code::ForeignGpuInjection, "cdi-foreign", message, HELP);
+    let refusal = Refusal::new(Code::ForeignGpuInjection, "cdi-foreign", message, help(setting));
     Some(refusal.at(format!("/process/env/{index}"), "NVIDIA_VISIBLE_DEVICES=void"))
+}
+
+fn help(setting: &Setting<'_>) -> String {
+    let asking = setting.case.asking;
+    format!(
+        "drop one of the two: the engine's own GPU option (--gpus, a CDI device), and ask with {asking}; or the runtime quilt-gpu"
+    )
 }

@@ -48,6 +48,8 @@ pub struct Case<'a> {
     pub bundle: &'a str,
     /// Whether the container asked for GPUs.
     pub gpu_asked: bool,
+    /// How this container would ask for one, in words: a pod's container does it otherwise.
+    pub asking: &'a str,
     /// What will run the container.
     pub low_level: LowLevel,
     /// The operator's policy.
@@ -103,7 +105,7 @@ pub fn judge(case: &Case<'_>, system: &dyn System) -> Judgement {
     let first = out.refusals.len();
     let read_only = mounts::judge(&setting, &mut out);
     let devices = devices::judge(&setting, &mut out);
-    if let Some(refusal) = injectors::without_hooks(environment.void, devices.refused) {
+    if let Some(refusal) = injectors::without_hooks(&setting, environment.void, devices.refused) {
         out.refusals.insert(first, refusal);
     }
     out.refusals.append(&mut shapes.refusals);

@@ -36,7 +36,7 @@ impl Setting<'_> {
         if self.case.gpu_asked {
             format!("leave {what} out: the GPUs that were asked for are added by the runtime")
         } else {
-            format!("leave {what} out, and ask for a GPU with QUILT_GPU_COUNT=1 or the annotation quilt.gpu/count")
+            format!("leave {what} out, and ask for a GPU with {}", self.case.asking)
         }
     }
 }

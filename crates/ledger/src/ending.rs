@@ -56,8 +56,7 @@ impl Ledger {
 
     /// Ends all that a container has here: leases, contract, original. Says which GPUs (PCI addresses) became free.
     ///
-    /// Idempotent. The GPUs are remembered: a container of the same key gets them again when they are free. While processes
-    /// are left in the container's cgroup its leases stay, draining.
+    /// Idempotent. While processes are left in the container's cgroup its leases stay, draining.
     ///
     /// # Errors
     /// Something cannot be removed; then its leases are still there, and a second call mends it.
@@ -71,10 +70,6 @@ impl Ledger {
         }
         let locked = self.lock()?;
         let pcis = own(self)?;
-        if !pcis.is_empty() {
-            // Advice for the next time: what cannot be remembered may not keep a GPU.
-            let _ = self.remember(&locked, key.as_str(), &pcis);
-        }
         self.forget_locked(&locked, key)?;
         let mut free = Vec::new();
         for pci in &pcis {
@@ -171,10 +166,6 @@ impl Ledger {
         for of_one in gone.chunk_by(|a, b| a.tag == b.tag) {
             let pcis: Vec<String> = of_one.iter().map(|lease| lease.pci.clone()).collect();
             let Some(first) = of_one.first() else { continue };
-            if Key::parse(&first.tag).is_some() {
-                // Advice for the next time, as in `release`.
-                let _ = self.remember(locked, &first.tag, &pcis);
-            }
             self.end(locked, &first.tag, &pcis)?;
             self.keep_for_pods(locked, &pcis);
         }

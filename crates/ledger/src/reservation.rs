@@ -14,7 +14,7 @@ use crate::LedgerError;
 use crate::documents::{MAX_CONTRACT, trusted, untrusted};
 use crate::files::{self, Locked};
 use crate::lease::{HeldBy, Name, PodContainer};
-use crate::store::{Holder, Ledger};
+use crate::store::{Holder, Ledger, Taker};
 
 /// What a reservation gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +85,9 @@ impl Ledger {
         }
         let holder = HeldBy::Reservation { until, pod: pod.cloned(), seconds: Some(seconds) };
         let open = self.open_to(pod, request)?;
-        let gpus = self.lease_out(&locked, &open, inventory, request, &tag(&token), &holder)?;
+        let tag = tag(&token);
+        let taker = Taker { tag: &tag, memory: &tag, holder: &holder };
+        let gpus = self.lease_out(&locked, &open, inventory, request, &taker)?;
         let promised = build(&gpus).and_then(|contract| {
             self.refuse_known(&contract.id)?;
             let promise = Promise { version: 1, boot_id, until, pod: pod.cloned(), contract };

@@ -42,6 +42,11 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// What its GPUs are remembered by. A pod's container that is restarted is another one to the engine.
+    pub(crate) fn memory(&self) -> Key {
+        self.pod.as_ref().map_or_else(|| self.key.clone(), |pod| Key::of(&pod.uid, &pod.container))
+    }
+
     pub(crate) fn held_by(&self) -> HeldBy {
         HeldBy::Container {
             container: self.container.clone(),
@@ -52,6 +57,13 @@ impl Holder {
             start: self.creator.start,
         }
     }
+}
+
+/// Who takes GPUs: the tag of its leases, and what it had before is remembered by.
+pub(crate) struct Taker<'a> {
+    pub(crate) tag: &'a str,
+    pub(crate) memory: &'a str,
+    pub(crate) holder: &'a HeldBy,
 }
 
 /// The key of something that holds GPUs by name.
@@ -120,7 +132,12 @@ impl Ledger {
         let locked = self.lock()?;
         let leases = self.names()?;
         self.refuse_living(&leases, holder)?;
-        self.lease_out(&locked, &[], inventory, request, holder.key.as_str(), &holder.held_by())
+        let (tag, memory) = (holder.key.as_str(), holder.memory());
+        let taker = Taker { tag, memory: memory.as_str(), holder: &holder.held_by() };
+        let gpus = self.lease_out(&locked, &[], inventory, request, &taker)?;
+        // Advice for the next time: what cannot be remembered keeps nobody from a GPU.
+        let _ = self.remember(&locked, taker.memory, &gpus.iter().map(|gpu| gpu.pci.clone()).collect::<Vec<_>>());
+        Ok(gpus)
     }
 
     /// Gives GPUs to something known by name (`vm:NAME`), until [`Ledger::release_named`] or another boot.
@@ -138,14 +155,9 @@ impl Ledger {
             );
         }
         let locked = self.lock()?;
-        self.lease_out(
-            &locked,
-            &[],
-            inventory,
-            request,
-            named_key(name).as_str(),
-            &HeldBy::Name { name: name.to_owned() },
-        )
+        let key = named_key(name);
+        let taker = Taker { tag: key.as_str(), memory: key.as_str(), holder: &HeldBy::Name { name: name.to_owned() } };
+        self.lease_out(&locked, &[], inventory, request, &taker)
     }
 
     /// A second container of the same key must not take over the GPUs of the first.
@@ -175,7 +187,7 @@ impl Ledger {
             .then(|| format!("processes are left in its cgroup {cgroup}"))
     }
 
-    /// Allocates and writes leases with this tag. Leases on the GPUs in `open` are not in the way. Nothing is left of it
+    /// Allocates and writes leases. Leases on the GPUs in `open` are not in the way. Nothing is left of it
     /// when it fails.
     pub(crate) fn lease_out(
         &self,
@@ -183,16 +195,16 @@ impl Ledger {
         open: &[String],
         inventory: &Inventory,
         request: &Request,
-        tag: &str,
-        holder: &HeldBy,
+        taker: &Taker<'_>,
     ) -> Result<Vec<Granted>, Refusal> {
+        let Taker { tag, holder, .. } = *taker;
         let boot = self.machine.boot_id().map_err(|e| Refusal::internal("ledger", &e))?;
         let leases = || -> Result<Vec<Name>, LedgerError> {
             Ok(self.names()?.into_iter().filter(|lease| !open.contains(&lease.pci)).collect())
         };
-        let (chosen, own) = match self.choose(&leases()?, inventory, request, tag) {
+        let (chosen, own) = match self.choose(&leases()?, inventory, request, taker) {
             Err(refusal) if refusal.code == Code::CapacityFull && self.reclaim_locked(locked)? > 0 => {
-                self.choose(&leases()?, inventory, request, tag)?
+                self.choose(&leases()?, inventory, request, taker)?
             }
             other => other?,
         };
@@ -214,19 +226,20 @@ impl Ledger {
         Ok(gpus)
     }
 
-    /// The GPUs for a tag, and those it has already.
+    /// The GPUs for a taker, and those it has already.
     fn choose<'a>(
         &self,
         leases: &[Name],
         inventory: &'a Inventory,
         request: &Request,
-        tag: &str,
+        taker: &Taker<'_>,
     ) -> Result<(Vec<&'a Gpu>, Vec<String>), Refusal> {
+        let tag = taker.tag;
         let own: Vec<String> = leases.iter().filter(|lease| lease.tag == tag).map(|lease| lease.pci.clone()).collect();
         let number = |lease: &Name| self.read(lease).ok().and_then(|lease| lease.minor);
         let others = leases.iter().filter(|lease| lease.tag != tag).map(|lease| (lease.pci.as_str(), number(lease)));
         let taken = taken(inventory, others);
-        let previous = if own.is_empty() && request.ids.is_empty() { self.previous(tag) } else { own.clone() };
+        let previous = if own.is_empty() && request.ids.is_empty() { self.previous(taker.memory) } else { own.clone() };
         allocate(inventory, &|pci| taken.contains(&pci), request, &previous).map(|chosen| (chosen, own))
     }
 

@@ -340,6 +340,7 @@ pub fn judge_owning(text: &str, by: &By, fake: &Fake, own: &[&str]) -> Judgement
             spec: &spec,
             bundle: BUNDLE,
             gpu_asked: by.gpu,
+            asking: "QUILT_GPU_COUNT=1 or the annotation quilt.gpu/count",
             low_level: by.low_level,
             policy: &by.policy,
             own_paths: &own_paths,
