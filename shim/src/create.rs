@@ -205,8 +205,8 @@ impl<'a> Making<'a> {
             !rules.contains(&Rule::ALLOW_ALL) || node::cgroup::version_of_filters().is_ok_and(|version| version == 2)
         };
         let provable = edits.rules.as_ref().is_some_and(told);
-        let Edits { mounts: placed, inserted, .. } = edits;
-        let shows_groups = !inserted.is_empty();
+        let Edits { mounts: placed, .. } = edits;
+        let shows_groups = decision.judgement.changes.covers_groups();
         Ok(provable.then_some(Made { container: self.container, contract, numbers, placed, shows_groups }))
     }
 

@@ -190,7 +190,7 @@ fn without_contract(decision: &Decision<'_>, bundle: &Bundle, state: &State, sys
             "start it with the runtime quilt-gpu",
         ));
     }
-    if !changes.read_only.is_empty() {
+    if changes.covers_groups() {
         let base = rootfs(decision, bundle);
         verify::confined(state.pid, &base).map_err(|why| {
             Refusal::new(Code::UnsafeSpec, "mount-cgroup", why, "start it with the runtime quilt-gpu")

@@ -89,6 +89,14 @@ pub struct Changes {
     pub void_visible_devices: bool,
 }
 
+impl Changes {
+    /// Whether the host's control groups are among the container's mounts, where its root could write in them.
+    #[must_use]
+    pub fn covers_groups(&self) -> bool {
+        self.read_only.iter().any(|one| one.source.is_some())
+    }
+}
+
 /// Judges a spec.
 #[must_use]
 pub fn judge(case: &Case<'_>, system: &dyn System) -> Judgement {

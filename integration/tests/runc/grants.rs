@@ -121,6 +121,15 @@ fn a_container_in_a_user_namespace_gets_its_gpu_by_bind() -> Result<()> {
     assert!(seen.library("libcuda.so.1").is_ok(), "{:?}", seen.library("libcuda.so.1"));
     let numbers = seen.numbers();
     assert!(numbers.values().all(|(made, _)| made == "EPERM"), "{numbers:?}");
+
+    // The whole host, as monitoring agents bind it.
+    let host = asking.bind(std::path::Path::new("/"), "/host", &[]);
+    let host = bench.bundle("userns-host", &host)?;
+    let mut chown = Command::new("chown");
+    chown.args(["-R", "100000:100000"]).arg(host.path.join("rootfs"));
+    run(&mut chown, None, Duration::from_secs(30))?.checked()?;
+    let seen = Seen::of(&bench.runc.whole_life("userns-host", &host)?)?;
+    assert_eq!(seen.gpus_by_node()?, BTreeSet::from([2]));
     Ok(())
 }
 
