@@ -18,9 +18,9 @@ built_runtime() {
 quilt=${QUILT_GPU_RUNTIME:-$(built_runtime)}
 [ -x "$quilt" ] || die "quilt-gpu-runtime is not built: run make build first"
 
-# Two runs would take each other's containers away: names and cgroups are the suites' own.
+# Two runs of a suite would take each other's containers away: names and cgroups are its own.
 [ "$(id -u)" = 0 ] || die "needs root, to make containers"
-exec 8>/run/lock/quilt-gpu-conformance
+exec 8>"/run/lock/quilt-gpu-conformance-$(basename "$0" .sh)"
 flock --nonblock 8 || { say "waiting for another run"; flock 8; }
 
 # A folder that only root can write, on a file system that takes device nodes: /tmp is neither.
@@ -87,3 +87,11 @@ EOF
 
 # on NODE COMMAND...: quilt-gpu, if it is called at all, is that of this node.
 on() { env QUILT_GPU_CONFIG="$scratch/node-$1/config.toml" "${@:2}"; }
+
+# on_purpose OUTPUT SUITE WORD...: whether the list beside this file has the test, and its output is a refusal of ours.
+on_purpose() {
+  local output=$1 line
+  shift
+  line=$(IFS=$'\t' && echo "$*")
+  grep -qxF -- "$line" "$(dirname "${BASH_SOURCE[0]}")/refused" && grep -q 'quilt-gpu: UNSAFE_SPEC' "$output"
+}
