@@ -9,7 +9,7 @@ else
     deny=.cache/deny/bin/cargo-deny
     if [ ! -x "$deny" ]; then
         echo "installing cargo-deny $version into .cache (a few minutes, once)"
-        cargo install --quiet --locked --root .cache/deny --version "^$version" cargo-deny
+        cargo install --quiet --debug --locked --root .cache/deny --version "^$version" cargo-deny
     fi
 fi
 exec "$deny" --log-level error check bans licenses sources

@@ -128,7 +128,7 @@ fetch_podman() {
 }
 
 compile_youki() {
-  nice cargo install youki --version 0.7.0 --locked --jobs 1 --features v1,v2 --root "$PWD/root" \
+  nice cargo install youki --debug --version 0.7.0 --locked --features v1,v2 --root "$PWD/root" \
     --target-dir "$PWD/target"
   mv root/bin/youki made
   ./made --version

@@ -21,10 +21,11 @@ docker="$(version dockerd), $(version containerd), $runc"
 echo
 echo "tests by what they ran on:"
 awk -v runc="$runc" -v docker="$docker" '
-    /Running .*tests\/(docker|fixtures)/         { on = docker; next }
-    /Running .*tests\/(runc|crash|parallel)/          { on = runc; next }
-    /Running .*tests\/harness/                     { on = "every engine"; next }
-    /Running |Doc-tests /                          { on = "no engine"; next }
+    /Running .*tests\/(engines|harness)/           { on = "every engine: see the table above"; next }
+    /Running .*tests\/pods/                       { on = "every containerd, by CRI"; next }
+    /Running .*tests\/(docker|fixtures)/          { on = docker; next }
+    /Running .*tests\/(runc|crash|parallel)/      { on = runc; next }
+    /Running |Doc-tests /                         { on = "no engine"; next }
     /^test result:/ { n[on] += $4; passed += $4; bad += $6; skipped += $8 }
     END {
         for (on in n) printf "  %4d on %s\n", n[on], on
