@@ -65,7 +65,7 @@ impl Verb {
         match self {
             Self::Create => (
                 &["bundle", "b", "console-socket", "pid-file", "pidfd-socket", "preserve-fds"],
-                &["no-pivot", "no-new-keyring"],
+                &["no-pivot", "no-new-keyring", "no-subreaper"],
             ),
             Self::Run => (
                 &["bundle", "b", "console-socket", "pid-file", "pidfd-socket", "preserve-fds"],
