@@ -167,9 +167,10 @@ const FIELDS: &[&str] = &[
     "zos",
 ];
 
-/// Maps of the spec whose keys are data, not field names. And limits of the processor, by the spec's name and by the one
-/// that runc's own tests use: however they are read, no device hangs on them.
-const DATA_MAPS: &[&str] = &["annotations", "sysctl", "unified", "rdma", "netDevices", "timeOffsets", "cpu", "CPU"];
+/// Maps of the spec whose keys are data, not field names. And limits of processor and huge pages, which runc's own tests
+/// spell in their own way (`CPU`, `pagesize`): however they are read, no device hangs on them.
+const DATA_MAPS: &[&str] =
+    &["annotations", "sysctl", "unified", "rdma", "netDevices", "timeOffsets", "cpu", "CPU", "hugepageLimits"];
 
 /// Whether the value of this field is a map with free keys.
 pub(crate) fn is_data_map(key: &str) -> bool {

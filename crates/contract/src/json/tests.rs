@@ -14,7 +14,7 @@ fn accepts_what_engines_write() {
         "{}",
         " {\"process\":{\"env\":[\"A=\\u003c\\ud83d\\ude00\"],\"args\":null}}\n",
         "{\"annotations\":{\"Mounts\":\"1\",\"mounts\":\"2\"}}",
-        "{\"linux\":{\"resources\":{\"CPU\":{\"Cpus\":\"0\"}}}}",
+        "{\"linux\":{\"resources\":{\"CPU\":{\"Cpus\":\"0\"},\"hugepageLimits\":[{\"pagesize\":\"2MB\"}]}}}",
         "{\"linux\":{\"resources\":{\"unified\":{\"memory.high\":\"1\"},\"pids\":{\"limit\":-1}}},\"x-vendor\":[1.5e3,-0,0]}",
     ] {
         assert_eq!(rule(text), "ok", "{text}");
