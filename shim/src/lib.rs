@@ -14,6 +14,8 @@ pub mod exec;
 mod grant;
 mod handover;
 mod lowlevel;
+#[cfg(all(panic = "abort", target_feature = "crt-static"))]
+mod no_unwind;
 mod record;
 mod report;
 pub mod restore;
