@@ -123,7 +123,7 @@ fn a_container_in_a_user_namespace_gets_its_gpu_by_bind() -> Result<()> {
     assert!(numbers.values().all(|(made, _)| made == "EPERM"), "{numbers:?}");
 
     // The whole host, as monitoring agents bind it.
-    let host = asking.bind(std::path::Path::new("/"), "/host", &[]);
+    let host = asking.bind(Path::new("/"), "/host", &[]);
     let host = bench.bundle("userns-host", &host)?;
     let mut chown = Command::new("chown");
     chown.args(["-R", "100000:100000"]).arg(host.path.join("rootfs"));
