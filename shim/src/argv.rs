@@ -232,8 +232,8 @@ pub(crate) fn quick_verb<'a>(words: impl Iterator<Item = &'a [u8]>) -> Option<Ve
                 doubt |= !known(GLOBAL_VALUES) && !known(GLOBAL_SWITCHES);
             }
             None => match Verb::of(word) {
-                Some(verb) if !doubt || verb.makes() => return Some(verb),
-                // After an unknown flag the next word may be its value: only the absence of every making verb is safe.
+                Some(verb) if !doubt || verb.opens() => return Some(verb),
+                // After an unknown flag the next word may be its value: only the absence of every verb that opens something is safe.
                 _ if doubt => {}
                 _ => return None,
             },

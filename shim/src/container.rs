@@ -34,7 +34,9 @@ impl<'a> Container<'a> {
     /// The low-level runtime that made the container, which alone can read its state.
     pub(crate) fn made_by(&self) -> PathBuf {
         let ledger = Ledger::open_existing(self.setup.state_dir());
-        ledger.and_then(|ledger| ledger.low_level(&self.key)).unwrap_or_else(|| self.low_level.clone())
+        let recorded = ledger.and_then(|ledger| ledger.low_level(&self.key));
+        // One that was removed cannot be asked any more: its successor usually reads what it left.
+        recorded.filter(|path| path.exists()).unwrap_or_else(|| self.low_level.clone())
     }
 
     /// Whether the low-level runtime knows a container of this id.

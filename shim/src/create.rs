@@ -59,6 +59,9 @@ fn ours(ledger: &Ledger, key: &Key, bundle: &Bundle) -> Option<Original> {
     ledger.original(key).filter(|original| original.is_ours(&sha256(&bundle.bytes)))
 }
 
+const OWN_CGROUP: &str =
+    "give the container a cgroup of its own: another cgroupsPath, or another id where none is named";
+
 /// A container between judgement and hand-over.
 struct Making<'a> {
     container: &'a Container<'a>,
@@ -74,7 +77,7 @@ impl<'a> Making<'a> {
         if !self.decision.refusals.is_empty() {
             return Err(self.decision.refusals.clone());
         }
-        self.may_start().map_err(|refusal| vec![refusal])?;
+        self.may_start(ledger.as_ref().ok()).map_err(|refusal| vec![refusal])?;
         let wants_gpu = self.decision.wants_gpu();
         let ledger = match ledger {
             Ok(ledger) => Some(ledger),
@@ -101,9 +104,22 @@ impl<'a> Making<'a> {
         })
     }
 
-    /// What only concerns containers with GPUs, known before anything is taken.
-    fn may_start(&self) -> Result<(), Refusal> {
+    /// What is known before anything is taken; most of it only concerns containers with GPUs.
+    fn may_start(&self, ledger: Option<&Ledger>) -> Result<(), Refusal> {
         let Container { call, setup, .. } = self.container;
+        // crun only; where we run inside a user namespace nothing could be filtered anyway.
+        if call.value("cgroup-manager") == Some("disabled") && self.system.initial_user_namespace() {
+            let message = "without control groups nothing keeps the container from the node's GPUs";
+            let refusal = Refusal::new(Code::UnsafeSpec, "args-cgroup-manager", message, "leave the flag out");
+            return Err(refusal.at("argv/--cgroup-manager", "disabled"));
+        }
+        if let Some(cgroup) = self.cgroup()
+            && ledger.is_some_and(|ledger| ledger.has_in_cgroup(cgroup, &self.container.key))
+        {
+            let message = "this cgroup is, contains or lies in that of a container with a GPU";
+            let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, OWN_CGROUP);
+            return Err(refusal.at("/linux/cgroupsPath", cgroup));
+        }
         if !self.decision.wants_gpu() {
             return Ok(());
         }
@@ -132,8 +148,7 @@ impl<'a> Making<'a> {
             && node::cgroup::is_empty(cgroup) == Ok(false)
         {
             let message = "this cgroup has processes already, which would get the GPU too";
-            let help = "give the container a cgroup of its own: another cgroupsPath, or another id where none is named";
-            let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, help);
+            let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, OWN_CGROUP);
             return Err(refusal.at("/linux/cgroupsPath", cgroup));
         }
         Ok(())

@@ -17,6 +17,9 @@ use crate::setup::Setup;
 const FOLDERS: &[&str] =
     &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/libexec/crio"];
 
+/// What the runtime is installed as.
+const OWN_NAME: &[u8] = b"quilt-gpu-runtime";
+
 /// The names that are tried when neither link nor configuration says anything.
 const NAMES: &[&str] = &["runc", "crun"];
 
@@ -95,7 +98,9 @@ fn usable(path: &Path, own: Option<(u64, u64)>) -> Result<(), &'static str> {
     if !path.is_absolute() {
         return Err("not an absolute path");
     }
-    if own == Some((meta.dev(), meta.ino())) { Err("this is quilt-gpu-runtime itself") } else { Ok(()) }
+    // By name too: the helper looks for the same program, and is another file.
+    let named = path.file_name().is_some_and(|name| name.as_bytes() == OWN_NAME);
+    if named || own == Some((meta.dev(), meta.ino())) { Err("this is quilt-gpu-runtime itself") } else { Ok(()) }
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use contract::Refusal;
+use contract::{Code, Refusal};
 use contract::json::{self, MAX_BYTES, Node, Value};
 use ledger::Ledger;
 use ledger::audit::Kind;
@@ -14,7 +14,14 @@ use crate::handover::{self, Words};
 use crate::record;
 
 /// `exec`: a process of a container with a contract sees the contract's environment. Never fails because of us.
+///
+/// But for one thing: crun would put the process into any group of the machine.
 pub(crate) fn exec(container: &Container<'_>, words: Words) -> Refusal {
+    if let Some(group) = container.call.value("cgroup").filter(|group| group.split(['/', ':']).any(|part| part == "..")) {
+        let message = "the process would not be in a group of its container";
+        let refusal = Refusal::new(Code::UnsafeSpec, "exec-cgroup", message, "name a group below the container's");
+        return refusal.at("argv/--cgroup", group);
+    }
     let ledger = Ledger::open_existing(container.setup.state_dir());
     let Some(contract) = ledger.and_then(|ledger| ledger.contract(&container.key).ok().flatten()) else {
         return handover::become_runtime(&container.low_level, &words);
@@ -79,7 +86,11 @@ pub(crate) fn update(container: &Container<'_>, words: Words) -> Result<i32, Ref
         return Err(handover::become_runtime(&low_level, &words));
     };
     let bytes = read_resources(file)?;
-    let without = without_devices(&bytes, &json::parse_oci(&bytes)?);
+    let resources = json::parse_oci(&bytes)?;
+    if let Some(refusal) = guard::judge_update(&resources) {
+        return Err(refusal);
+    }
+    let without = without_devices(&bytes, &resources);
     if without.is_some() {
         record::event(
             Kind::Update,

@@ -131,3 +131,9 @@ pub fn judge(case: &Case<'_>, system: &dyn System) -> Judgement {
     let Findings { refusals, notes } = out;
     Judgement { refusals, notes, changes, rules, gpus: setting.machine.into_numbers() }
 }
+
+/// What in the resources of an `update` would undo the judgement: its device list is left out, not judged.
+#[must_use]
+pub fn judge_update(resources: &Node<'_>) -> Option<Refusal> {
+    namespaces::unified(resources, "")
+}

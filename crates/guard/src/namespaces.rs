@@ -1,6 +1,6 @@
 //! Namespaces, the cgroup's place and the rest of `linux` that decides whether the container is one at all.
 
-use contract::json::Node;
+use contract::json::{Node, pointer_token};
 use contract::{Code, Refusal};
 
 use crate::findings::{Findings, MOST_ITEMS};
@@ -46,6 +46,9 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
         out.note("ns-hostpid", AT, message);
     }
     cgroup(setting.case.spec, out);
+    if let Some(resources) = setting.case.spec.path(&["linux", "resources"]) {
+        out.refusals.extend(unified(resources, "/linux/resources"));
+    }
     if setting.hardened() {
         hardened(setting.case.spec, out);
     }
@@ -67,6 +70,17 @@ fn cgroup(spec: &Node<'_>, out: &mut Findings) {
         let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, "give it a path of its own, without ..");
         out.refuse(refusal.at("/linux/cgroupsPath", path));
     }
+}
+
+/// Files of a control group that limit nothing but say who is in it, or lie in another group: `cgroup.procs` takes any process
+/// of the machine in, with or without a GPU.
+pub(crate) fn unified(resources: &Node<'_>, at: &str) -> Option<Refusal> {
+    let members = resources.get("unified").map(Node::members).unwrap_or_default();
+    let key = members.iter().map(|member| &*member.key).find(|key| key.starts_with("cgroup.") || key.contains('/'))?;
+    let message = "this file of a control group is no limit: it moves, freezes or kills processes";
+    let help = "leave it out; limits are files such as memory.high";
+    let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-unified", message, help);
+    Some(refusal.at(format!("{at}/unified/{}", pointer_token(key)), key))
 }
 
 fn hardened(spec: &Node<'_>, out: &mut Findings) {

@@ -68,6 +68,15 @@ impl Ledger {
         names.iter().filter_map(line).collect()
     }
 
+    /// Whether a cgroup (as a spec names it) is, contains or lies in that of a container with a GPU, other than `key`'s: one
+    /// filter serves a group, and those above it weigh in too.
+    #[must_use]
+    pub fn has_in_cgroup(&self, cgroup: &str, key: &Key) -> bool {
+        let names = self.names().unwrap_or_default();
+        let others = names.iter().filter(|name| name.tag != key.as_str());
+        others.filter_map(|name| self.read(name).ok()?.holder.cgroup().map(str::to_owned)).any(|held| touch(&held, cgroup))
+    }
+
     /// The spec that lay at this path before our edits, whosever it was.
     #[must_use]
     pub fn original_at(&self, config_path: &str) -> Option<Original> {
@@ -92,4 +101,20 @@ impl Ledger {
     pub fn reservation(&self, token: &str, pod: Option<&PodContainer>) -> Result<Contract, Refusal> {
         self.promise(token)?.for_container(pod)
     }
+}
+
+/// Whether one path of a cgroup is the other or lies in it, however many slashes they have.
+fn touch(one: &str, other: &str) -> bool {
+    let (mut one, mut other) = (segments(one), segments(other));
+    loop {
+        match (one.next(), other.next()) {
+            (Some(a), Some(b)) if a == b => {}
+            (Some(_), Some(_)) => return false,
+            _ => return true,
+        }
+    }
+}
+
+fn segments(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|part| !part.is_empty() && *part != ".")
 }
