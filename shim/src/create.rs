@@ -6,7 +6,7 @@ use cdi::Edits;
 use contract::key::{Key, id_is_plain, sha256};
 use contract::rule::Rule;
 use contract::{Code, Contract, Refusal};
-use guard::Numbers;
+use guard::{Numbers, System};
 use ledger::audit::{Audit, Kind};
 use ledger::{Holder, Ledger, Original};
 use node::{Node, process};
@@ -114,7 +114,8 @@ impl<'a> Making<'a> {
             return Err(refusal.at("argv/--cgroup-manager", "disabled"));
         }
         if let Some(cgroup) = self.cgroup()
-            && ledger.is_some_and(|ledger| ledger.has_in_cgroup(cgroup, &self.container.key))
+            && let Some(held) = ledger.and_then(|ledger| ledger.in_cgroup(cgroup, &self.container.key))
+            && node::cgroup::is_empty(&held) != Ok(true)
         {
             let message = "this cgroup is, contains or lies in that of a container with a GPU";
             let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, OWN_CGROUP);

@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use contract::{Code, Refusal};
 use contract::json::{self, MAX_BYTES, Node, Value};
+use contract::{Code, Refusal};
 use ledger::Ledger;
 use ledger::audit::Kind;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -17,7 +17,8 @@ use crate::record;
 ///
 /// But for one thing: crun would put the process into any group of the machine.
 pub(crate) fn exec(container: &Container<'_>, words: Words) -> Refusal {
-    if let Some(group) = container.call.value("cgroup").filter(|group| group.split(['/', ':']).any(|part| part == "..")) {
+    if let Some(group) = container.call.value("cgroup").filter(|group| group.split(['/', ':']).any(|part| part == ".."))
+    {
         let message = "the process would not be in a group of its container";
         let refusal = Refusal::new(Code::UnsafeSpec, "exec-cgroup", message, "name a group below the container's");
         return refusal.at("argv/--cgroup", group);

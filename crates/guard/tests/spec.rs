@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{By, Spec, both, gpu, hardened, judge, verdict};
+use common::{By, Fake, Spec, both, gpu, hardened, judge, judge_text, verdict};
 
 const UNSAFE_NOTE: &str = "UNSAFE_SPEC annotation-low-level";
 const FOREIGN: &str = "FOREIGN_GPU_INJECTION hook-foreign";
@@ -227,6 +227,27 @@ fn cgroup_paths() {
         check(&Spec { more_linux: format!(r#","cgroupsPath":"{path}""#), ..Spec::default() }, expected);
     }
     check(&Spec { more_linux: r#","cgroupsPath":null"#.into(), ..Spec::default() }, "ok");
+}
+
+#[test]
+fn files_of_a_control_group_that_are_no_limit() {
+    for (key, expected) in [
+        ("memory.high", "ok"),
+        ("cgroup.procs", "UNSAFE_SPEC cgroup-unified"),
+        ("cgroup.freeze", "UNSAFE_SPEC cgroup-unified"),
+        ("../other/memory.high", "UNSAFE_SPEC cgroup-unified"),
+    ] {
+        let resources = format!(r#"{{"unified":{{"{key}":"1"}}}}"#);
+        let text = Spec::default().text().replacen(
+            r#""resources":{"#,
+            &format!(r#""resources":{{{},"#, &resources[1..resources.len() - 1]),
+            1,
+        );
+        assert!(text.contains(key), "{text}");
+        assert_eq!(verdict(&judge_text(&text, &By::default(), &Fake::default())), expected, "{key}");
+        let update = guard::judge_update(&contract::json::parse_oci(resources.as_bytes()).unwrap());
+        assert_eq!(update.is_some(), expected != "ok", "{key}");
+    }
 }
 
 #[test]

@@ -68,13 +68,18 @@ impl Ledger {
         names.iter().filter_map(line).collect()
     }
 
-    /// Whether a cgroup (as a spec names it) is, contains or lies in that of a container with a GPU, other than `key`'s: one
-    /// filter serves a group, and those above it weigh in too.
+    /// The cgroup of a container with a GPU, other than `key`'s, that is this cgroup, contains it or lies in it; both as specs
+    /// name them. One filter serves a group, and those above it weigh in too.
     #[must_use]
-    pub fn has_in_cgroup(&self, cgroup: &str, key: &Key) -> bool {
+    pub fn in_cgroup(&self, cgroup: &str, key: &Key) -> Option<String> {
         let names = self.names().unwrap_or_default();
         let others = names.iter().filter(|name| name.tag != key.as_str());
-        others.filter_map(|name| self.read(name).ok()?.holder.cgroup().map(str::to_owned)).any(|held| touch(&held, cgroup))
+        let mut held = others.filter_map(|name| match self.read(name).ok()?.holder {
+            HeldBy::Container { cgroup, .. } => cgroup,
+            HeldBy::Draining { cgroup, .. } => Some(cgroup),
+            HeldBy::Name { .. } | HeldBy::Reservation { .. } => None,
+        });
+        held.find(|held| touch(held, cgroup))
     }
 
     /// The spec that lay at this path before our edits, whosever it was.
@@ -105,16 +110,31 @@ impl Ledger {
 
 /// Whether one path of a cgroup is the other or lies in it, however many slashes they have.
 fn touch(one: &str, other: &str) -> bool {
-    let (mut one, mut other) = (segments(one), segments(other));
-    loop {
-        match (one.next(), other.next()) {
-            (Some(a), Some(b)) if a == b => {}
-            (Some(_), Some(_)) => return false,
-            _ => return true,
-        }
-    }
+    let segments = |path: &str| {
+        path.split('/').filter(|part| !part.is_empty() && *part != ".").map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (one, other) = (segments(one), segments(other));
+    let common = one.len().min(other.len());
+    common > 0 && one.iter().zip(&other).all(|(a, b)| a == b)
 }
 
-fn segments(path: &str) -> impl Iterator<Item = &str> {
-    path.split('/').filter(|part| !part.is_empty() && *part != ".")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_touch_when_one_is_in_the_other() {
+        for (one, other, expected) in [
+            ("/a/b", "a//b/", true),
+            ("/a/b", "/a/b/c", true),
+            ("/a", "/a/b", true),
+            ("/a/b", "/a/bc", false),
+            ("/a/b", "/c/a/b", false),
+            ("system.slice:cri:x", "system.slice:cri:x", true),
+            ("system.slice:cri:x", "system.slice:cri:y", false),
+            ("", "/a", false),
+        ] {
+            assert_eq!((touch(one, other), touch(other, one)), (expected, expected), "{one} {other}");
+        }
+    }
 }

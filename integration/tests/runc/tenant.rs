@@ -103,3 +103,53 @@ fn an_update_changes_limits_and_never_devices() -> Result<()> {
     assert_eq!(bench.look("update")?.gpus()?, gpus);
     Ok(())
 }
+
+#[test]
+fn others_keep_out_of_the_group_of_a_container_with_a_gpu() -> Result<()> {
+    let Some(bench) = Bench::new("others_keep_out_of_the_group_of_a_container_with_a_gpu", 2)? else { return Ok(()) };
+    let held = bench.sleeper("held", &Spec::new().env("QUILT_GPU_IDS", "nvidia0"))?;
+    assert_eq!(held.gpus()?, BTreeSet::from([0]));
+    let group = bench.cgroup("held");
+    for (id, path) in [("same", group.clone()), ("below", format!("{group}/x")), ("slashes", format!("/{group}//"))] {
+        let bundle = bench.sharing(id, &Spec::new())?;
+        let mut config = bundle.read()?;
+        config["linux"]["cgroupsPath"] = path.as_str().into();
+        fs::write(bundle.config(), config.to_string()).unwrap();
+        bench.refused(id, &bundle, &["UNSAFE_SPEC", &path])?;
+    }
+    assert_eq!(bench.look("held")?.gpus()?, BTreeSet::from([0]), "it kept its GPU");
+    // Beside it is fine, and its group is anybody's once it is gone.
+    assert_eq!(bench.see("beside", &Spec::new())?.gpus()?, BTreeSet::new());
+    bench.runc.delete("held", true)?.checked()?;
+    let bundle = bench.bundle("later", &Spec::new().args(PROBE_ALL))?;
+    assert_eq!(Seen::of(&bench.runc.whole_life("later", &bundle)?)?.gpus()?, BTreeSet::new());
+    Ok(())
+}
+
+#[test]
+fn no_process_is_taken_into_a_container_by_its_spec() -> Result<()> {
+    let Some(bench) = Bench::new("no_process_is_taken_into_a_container_by_its_spec", 1)? else { return Ok(()) };
+    let spec = Spec::new().edit(|spec| spec["linux"]["resources"]["unified"] = json!({"cgroup.procs": "2"}));
+    let bundle = bench.sharing("taken", &spec)?;
+    bench.refused("taken", &bundle, &["UNSAFE_SPEC", "cgroup.procs"])?;
+    Ok(())
+}
+
+#[test]
+fn crun_takes_no_flag_that_leaves_the_filter_out() -> Result<()> {
+    let Some(bench) = Bench::within("crun_takes_no_flag_that_leaves_the_filter_out", crate::CRUN, crate::VERSION_1)?
+    else {
+        return Ok(());
+    };
+    let bundle = bench.bundle("flags", &Spec::new().args(["quilt-probe", "sleep"]))?;
+    let call = |words: &[&str]| bench.runc.call("flags", words);
+    let folder = bundle.path.to_string_lossy().into_owned();
+    let refused = call(&["--cgroup-manager=disabled", "create", "--bundle", &folder, "flags"])?;
+    assert!(!refused.ok() && refused.stderr.contains("--cgroup-manager"), "{refused:?}");
+    bench.runc.create("flags", &bundle)?.checked()?;
+    bench.runc.start("flags")?.checked()?;
+    let refused = call(&["exec", "--cgroup", "../elsewhere", "flags", "true"])?;
+    assert!(!refused.ok() && refused.stderr.contains("../elsewhere"), "{refused:?}");
+    call(&["exec", "flags", "true"])?.checked()?;
+    Ok(())
+}

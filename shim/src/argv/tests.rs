@@ -73,6 +73,7 @@ fn doubt_before_a_making_verb_is_refused_and_elsewhere_passes() {
         ("--new-flag create ID", "refused argv/1 --new-flag"),
         ("--new-flag value create ID", "refused argv/1 --new-flag"),
         ("--new-flag=x run ID", "refused argv/1 --new-flag"),
+        ("--log-lev debug update -r F ID", "refused argv/1 --log-lev"),
         ("--new-flag state ID", "pass"),
         ("--new-flag value state ID", "pass"),
         ("create --bundle A --bundle B ID", "refused argv/4 --bundle"),
