@@ -21,7 +21,7 @@ use crate::handover::{self, Words};
 use crate::lowlevel::Seen;
 use crate::record;
 use crate::restore;
-use crate::verify::{self, Placed};
+use crate::verify::{self, Placed, Wrong};
 use crate::words;
 
 /// Makes the container, or says why not. Gives the status to exit with.
@@ -309,7 +309,10 @@ impl Made<'_> {
         let pid = handover::read_pid(pid_file)?;
         let Some(contract) = &self.contract else {
             // Where nothing filters, or nobody can tell, a container without GPUs starts all the same.
-            return verify::wrong(pid, &[], &self.numbers).ok().flatten().map_or(Ok(()), Err);
+            return match verify::judged(pid, &[], &self.numbers) {
+                Err(wrong @ Wrong::Open(_)) => Err(wrong.to_string()),
+                _ => Ok(()),
+            };
         };
         // A `delete --force` of the same id, between our leases and the container, would have given them away.
         let ledger = Ledger::open(self.container.setup.state_dir()).map_err(|e| e.to_string())?;

@@ -264,6 +264,7 @@ mod tests {
                 version: "1.8.1".into(),
                 cgroup: 2,
                 filter: Filter::NotEnforced,
+                fails_with_list: true,
                 reason: Some("no".into()),
             }),
         }
