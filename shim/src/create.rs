@@ -303,10 +303,15 @@ impl Made<'_> {
     }
 
     fn verified(&self, pid_file: &Path) -> Result<(), String> {
+        let init = handover::read_pid(pid_file);
+        if let (Some(_), Ok(init)) = (&self.contract, &init) {
+            let ledger = Ledger::open(self.container.setup.state_dir()).map_err(|e| e.to_string())?;
+            ledger.started(&self.container.key, *init).map_err(|e| e.to_string())?;
+        }
         if self.container.setup.config.policy.verify == contract::config::Verify::Off {
             return Ok(());
         }
-        let pid = handover::read_pid(pid_file)?;
+        let pid = init?.pid;
         let Some(contract) = &self.contract else {
             // Where nothing filters, or nobody can tell, a container without GPUs starts all the same.
             return match verify::judged(pid, &[], &self.numbers) {

@@ -136,7 +136,11 @@ fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> 
         return Err(decision.refusals);
     }
     match contract {
-        Some(contract) => with_contract(&decision, &bundle, state, &contract, &system).map_err(one),
+        Some(contract) => {
+            with_contract(&decision, &bundle, state, &contract, &system).map_err(one)?;
+            let begun = held.zip(node::process::of(state.pid));
+            begun.map_or(Ok(()), |((key, ledger), init)| ledger.started(key, init)).map_err(|e| one(e.into()))
+        }
         None => without_contract(&decision, &bundle, state, &system).map_err(one),
     }
 }

@@ -17,6 +17,7 @@ mod reservations;
 mod tenant;
 mod updates;
 mod verify;
+mod worlds;
 
 use std::fs;
 use std::path::{Path, PathBuf};
