@@ -21,7 +21,7 @@ use crate::handover::{self, Words};
 use crate::lowlevel::Seen;
 use crate::record;
 use crate::restore;
-use crate::verify::{self, Placed};
+use crate::verify::{self, Placed, Wrong};
 use crate::words;
 
 /// Makes the container, or says why not. Gives the status to exit with.
@@ -319,13 +319,21 @@ impl Made<'_> {
     }
 
     fn verified(&self, pid_file: &Path) -> Result<(), String> {
+        let init = handover::read_pid(pid_file);
+        if let (Some(_), Ok(init)) = (&self.contract, &init) {
+            let ledger = Ledger::open(self.container.setup.state_dir()).map_err(|e| e.to_string())?;
+            ledger.started(&self.container.key, *init).map_err(|e| e.to_string())?;
+        }
         if self.container.setup.config.policy.verify == contract::config::Verify::Off {
             return Ok(());
         }
-        let pid = handover::read_pid(pid_file)?;
+        let pid = init?.pid;
         let Some(contract) = &self.contract else {
             // Where nothing filters, or nobody can tell, a container without GPUs starts all the same.
-            return verify::wrong(pid, &[], &self.numbers).ok().flatten().map_or(Ok(()), Err);
+            return match verify::judged(pid, &[], &self.numbers) {
+                Err(wrong @ Wrong::Open(_)) => Err(wrong.to_string()),
+                _ => Ok(()),
+            };
         };
         // A `delete --force` of the same id, between our leases and the container, would have given them away.
         let ledger = Ledger::open(self.container.setup.state_dir()).map_err(|e| e.to_string())?;

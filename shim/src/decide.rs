@@ -83,10 +83,12 @@ pub(crate) fn decide<'a>(
             ));
         }
     }
-    if let Some(message) = low_level.no_filter().filter(|_| !gpu_asked) {
-        // A list that is there to close GPUs closes none, and may keep the container from being made.
-        judgement.changes.rules = None;
-        judgement.notes.retain(|note| note.rule != "cgroup-canon");
+    if let Some((message, fails)) = low_level.no_filter().filter(|_| !gpu_asked) {
+        // A list that closes no GPU does no harm, unless it keeps the container from being made.
+        if fails {
+            judgement.changes.rules = None;
+            judgement.notes.retain(|note| note.rule != "cgroup-canon");
+        }
         judgement.notes.push(Note::new("no-device-filter", "", message));
     }
     Decision { spec, asked, judgement, refusals }

@@ -23,7 +23,10 @@ pub(crate) fn delete(container: &Container<'_>, words: Words) -> Result<i32, Ref
     let low_level = container.made_by();
     let status = handover::run_runtime(&low_level, &words)?;
     // `delete --force` of an id that is gone succeeds: only an absent state folder says that the container is gone.
-    if std::fs::symlink_metadata(container.root.join(container.call.id)).is_err() {
+    // And only to whoever is where it was made.
+    if ledger.out_of_sight(&container.key).is_none()
+        && std::fs::symlink_metadata(container.root.join(container.call.id)).is_err()
+    {
         let had = ledger.holdings(&container.key);
         match restore::give_back(&ledger, &container.key) {
             Ok(free) => {

@@ -86,8 +86,8 @@ pub(crate) fn delete_forced(low_level: &Path, root: &Path, id: &str) {
 }
 
 /// The pid that a pid file holds.
-pub(crate) fn read_pid(file: &Path) -> Result<u32, String> {
+pub(crate) fn read_pid(file: &Path) -> Result<process::Process, String> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("read {}: {e}", file.display()))?;
     let pid: u32 = text.trim().parse().map_err(|_| format!("{} holds no process number", file.display()))?;
-    process::start_time(pid).map(|_| pid).ok_or_else(|| format!("process {pid} of {} is gone", file.display()))
+    process::of(pid).ok_or_else(|| format!("process {pid} of {} is gone", file.display()))
 }

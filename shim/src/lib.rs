@@ -29,9 +29,9 @@ mod words;
 
 pub use check::{Verdict, check};
 pub use grant::{INVENTORY, read_inventory, ready, trusted, within_ceilings};
-pub use lowlevel::{LOW_LEVEL, known};
+pub use lowlevel::{LOW_LEVEL, current};
 pub use setup::Setup;
-pub use verify::filter;
+pub use verify::{Wrong, filter};
 
 use std::borrow::Cow;
 use std::ffi::c_int;

@@ -113,11 +113,22 @@ pub const LOW_LEVEL: &str = "low-level.json";
 
 /// What the helper found out about this low-level runtime; nothing when the record is of another one. Only root can write
 /// it, and what stands in it opens nothing: a wrong word makes a container fail that would have been verified anyway.
-#[must_use]
-pub fn known(setup: &Setup, low_level: &Path) -> Option<LowLevel> {
+fn known(setup: &Setup, low_level: &Path) -> Option<LowLevel> {
     let bytes = std::fs::read(setup.state_dir().join(LOW_LEVEL)).ok()?;
     let known: LowLevel = contract::read::document(&bytes).ok()?;
     (known.path.as_bytes() == low_level.as_os_str().as_bytes()).then_some(known)
+}
+
+/// The same, when it is of this very file and of the control groups that filters are in here: the path alone tells neither
+/// whether the program was upgraded nor who looked from where.
+#[must_use]
+pub fn current(setup: &Setup, low_level: &Path) -> Option<LowLevel> {
+    known(setup, low_level).filter(is_current)
+}
+
+fn is_current(known: &LowLevel) -> bool {
+    node::file_id(Path::new(&known.path)).is_ok_and(|id| id == known.id)
+        && node::cgroup::version_of_filters().is_ok_and(|version| version == known.cgroup)
 }
 
 /// What is known of a low-level runtime without asking it.
@@ -134,9 +145,11 @@ impl Seen {
         Self { ways: low_level.map_or(guard::LowLevel::Other, |path| ways(path, known.as_ref())), known }
     }
 
-    /// Why no device filter holds, where that is known.
-    pub(crate) fn no_filter(&self) -> Option<String> {
-        self.known.as_ref().and_then(no_filter)
+    /// Why no device filter holds, where that is known; and whether it even fails where it is told to make one.
+    pub(crate) fn no_filter(&self) -> Option<(String, bool)> {
+        let known = self.known.as_ref()?;
+        let message = no_filter(known)?;
+        is_current(known).then_some((message, known.fails_with_list))
     }
 
     /// Refuses a GPU where it is known that no device filter holds.
@@ -144,7 +157,7 @@ impl Seen {
     /// # Errors
     /// `POLICY`.
     pub(crate) fn enforces(&self) -> Result<(), Refusal> {
-        self.known.as_ref().map_or(Ok(()), known_to_enforce)
+        self.known.as_ref().filter(|known| is_current(known)).map_or(Ok(()), known_to_enforce)
     }
 }
 
@@ -167,8 +180,7 @@ pub(crate) fn enforces(setup: &Setup, low_level: &Path) -> Result<(), Refusal> {
     if setup.config.policy.verify == Verify::Off {
         return Ok(());
     }
-    let now = (node::file_id(low_level).ok(), node::cgroup::version_of_filters().ok());
-    match known(setup, low_level).filter(|known| (Some(known.id), Some(known.cgroup)) == now) {
+    match current(setup, low_level) {
         Some(known) => known_to_enforce(&known),
         None => Err(Refusal::new(
             Code::ContractStale,
@@ -221,6 +233,44 @@ mod tests {
             "/usr/bin/no-such-runtime (not there)",
         ] {
             assert!(refusal.message.contains(part), "{}", refusal.message);
+        }
+    }
+
+    #[test]
+    fn a_record_counts_for_one_file_and_one_version_of_control_groups() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("crun");
+        std::fs::write(&program, "").unwrap();
+        let mut setup = Setup::read(&folder.path().join("config.toml"));
+        setup.config.paths.state_dir = folder.path().display().to_string();
+        let right = LowLevel {
+            path: program.display().to_string(),
+            id: node::file_id(&program).unwrap(),
+            name: "crun".into(),
+            version: "1".into(),
+            cgroup: node::cgroup::version_of_filters().unwrap(),
+            filter: Filter::NotEnforced,
+            fails_with_list: true,
+            reason: None,
+        };
+        let seen = |known: &LowLevel| {
+            std::fs::write(folder.path().join(LOW_LEVEL), serde_json::to_vec(known).unwrap()).unwrap();
+            let seen = Seen::of(&setup, Some(&program));
+            assert_eq!(seen.no_filter().is_some(), seen.enforces().is_err());
+            seen.no_filter().map(|(_, fails)| fails)
+        };
+        assert_eq!(seen(&right), Some(true));
+        assert_eq!(seen(&LowLevel { fails_with_list: false, ..right.clone() }), Some(false));
+        let mut other = right.clone();
+        other.id.ino += 1;
+        for wrong in [
+            other,
+            LowLevel { cgroup: 3 - right.cgroup, ..right.clone() },
+            LowLevel { path: "/usr/bin/crun".into(), ..right.clone() },
+            LowLevel { filter: Filter::Enforced, ..right.clone() },
+            LowLevel { filter: Filter::NotTried, ..right.clone() },
+        ] {
+            assert_eq!(seen(&wrong), None, "{wrong:?}");
         }
     }
 

@@ -18,11 +18,11 @@ const MAX_CONFIG: usize = 256 << 10;
 pub struct Setup {
     /// The configuration file, there or not.
     pub path: PathBuf,
-    /// Its content, or the defaults.
+    /// Its content; the defaults where it says nothing, or cannot be read.
     pub config: Config,
-    /// The file's bytes; none when the defaults are in force.
+    /// The file's bytes; none when nothing of it counts.
     bytes: Vec<u8>,
-    /// Why the file does not count; then the defaults are in force and no GPU is granted.
+    /// Why the file does not count; then no GPU is granted, and containers without one go by what of it can be read.
     pub problem: Option<Refusal>,
 }
 
@@ -38,6 +38,7 @@ impl Setup {
             let message = format!("the configuration that {} names is not there", config::PATH_VARIABLE);
             let help = "make the file, or take the variable out of the engine's environment";
             let named = setup.path.display().to_string();
+            setup.config = Config::unknown();
             setup.problem = Some(Refusal::new(Code::Internal, "config-missing", message, help).at("", named));
         }
         setup
@@ -52,22 +53,21 @@ impl Setup {
             Some(Refusal::new(Code::Internal, rule, message, help).at("", path.display().to_string()))
         };
         match node::read_trusted(path, MAX_CONFIG) {
-            Ok(trusted) => match Config::parse(&trusted.bytes) {
-                Ok(config) => setup(config, trusted.bytes, None),
-                Err(why) => {
-                    let help = "mend that line; every key stands with its default in the file that was installed";
-                    setup(Config::default(), Vec::new(), problem("config-invalid", &why, help))
-                }
-            },
+            Ok(trusted) => {
+                let (config, wrong) = Config::read(&trusted.bytes);
+                let help = "mend that line; every key stands with its default in the file that was installed";
+                let problem = wrong.and_then(|why| problem("config-invalid", &why, help));
+                setup(config, trusted.bytes, problem)
+            }
             Err(node::TrustError::Missing(_)) => setup(Config::default(), Vec::new(), None),
             Err(error) => {
                 let help = "the file and every folder above it must belong to root and be writable by root alone";
-                setup(Config::default(), Vec::new(), problem("config-untrusted", &error.to_string(), help))
+                setup(Config::unknown(), Vec::new(), problem("config-untrusted", &error.to_string(), help))
             }
         }
     }
 
-    /// Digest of the policy in force: of the file's bytes, or of nothing when the defaults are in force.
+    /// Digest of the policy in force: of the file's bytes, or of nothing when nothing of it counts.
     #[must_use]
     pub(crate) fn policy_digest(&self) -> String {
         sha256(&self.bytes)

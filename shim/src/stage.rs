@@ -16,7 +16,7 @@ use crate::edits;
 use crate::lowlevel::Seen;
 use crate::restore;
 use crate::setup::Setup;
-use crate::verify;
+use crate::verify::{self, Wrong};
 
 /// Most bytes of container state that are read.
 const MAX_STATE: u64 = 1 << 20;
@@ -136,7 +136,11 @@ fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> 
         return Err(decision.refusals);
     }
     match contract {
-        Some(contract) => with_contract(&decision, &bundle, state, &contract, &system).map_err(one),
+        Some(contract) => {
+            with_contract(&decision, &bundle, state, &contract, &system).map_err(one)?;
+            let begun = held.zip(node::process::of(state.pid));
+            begun.map_or(Ok(()), |((key, ledger), init)| ledger.started(key, init)).map_err(|e| one(e.into()))
+        }
         None => without_contract(&decision, &bundle, state, &system).map_err(one),
     }
 }
@@ -196,12 +200,13 @@ fn without_contract(decision: &Decision<'_>, bundle: &Bundle, state: &State, sys
             Refusal::new(Code::UnsafeSpec, "mount-cgroup", why, "start it with the runtime quilt-gpu")
         })?;
     }
-    let open = match verify::wrong(state.pid, &[], &numbers) {
-        Ok(open) => open,
+    match verify::judged(state.pid, &[], &numbers) {
         // The list in the spec closes GPUs: where no filter is attached, as in rootless containers, nothing was promised.
-        Err(_) if changes.rules.is_none() => return Ok(()),
-        Err(why) => Some(why),
-    };
-    let help = "start it with the runtime quilt-gpu";
-    open.map_or(Ok(()), |why| Err(Refusal::new(Code::TenantGpuRule, "cgroup-wildcard", why, help)))
+        Err(Wrong::Absent | Wrong::Unknown(_)) if changes.rules.is_none() => Ok(()),
+        Err(wrong) => {
+            let help = "start it with the runtime quilt-gpu";
+            Err(Refusal::new(Code::TenantGpuRule, "cgroup-wildcard", wrong.to_string(), help))
+        }
+        Ok(()) => Ok(()),
+    }
 }

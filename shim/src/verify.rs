@@ -29,7 +29,7 @@ pub(crate) fn created(
     numbers: &Numbers,
 ) -> Result<(), String> {
     let granted: Vec<(u32, u32)> = contract.nodes.iter().map(|n| (n.major, n.minor)).collect();
-    filter(pid, &granted, numbers)?;
+    filter(pid, &granted, numbers).map_err(|wrong| wrong.to_string())?;
     let root = format!("/proc/{pid}/root/{}", base.display());
     let root = InRoot::open(Path::new(&root)).map_err(|e| format!("the container's root cannot be opened: {e}"))?;
     for item in &contract.nodes {
@@ -54,21 +54,42 @@ pub(crate) fn created(
     Ok(())
 }
 
-/// What is wrong with the device filter, in words: it leaves a GPU open outside `granted`, or closes one of these. Nothing
-/// when it is as it should be.
+/// What is wrong with a container's device filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wrong {
+    /// It leaves a GPU open that was not granted.
+    Open(String),
+    /// There is none.
+    Absent,
+    /// It closes what was granted, or serves somebody else too.
+    Unfit(String),
+    /// It cannot be told: it could not be read.
+    Unknown(String),
+}
+
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Open(open) => write!(f, "the device filter leaves a GPU open: {open}"),
+            Self::Absent => f.write_str("no device filter is attached"),
+            Self::Unfit(why) | Self::Unknown(why) => f.write_str(why),
+        }
+    }
+}
+
+/// Looks at the device filter: what it leaves open outside `granted`, and what of it is closed.
 ///
 /// # Errors
-/// No filter is attached, or it cannot be read.
-pub(crate) fn wrong(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<Option<String>, String> {
-    let (open, shut) = match DeviceFilter::of(pid).map_err(|e| format!("the device filter cannot be read: {e}"))? {
+/// What is wrong with it.
+pub(crate) fn judged(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), Wrong> {
+    let unknown = |e: node::NodeError| Wrong::Unknown(format!("the device filter cannot be read: {e}"));
+    let (open, shut) = match DeviceFilter::of(pid).map_err(unknown)? {
         DeviceFilter::List(lines) => {
             // The kernel's list is complete: everything that it does not name is denied.
             let mut rules = vec![Rule::DENY_ALL];
             for line in &lines {
-                rules.push(
-                    guard::parse_list_line(line)
-                        .ok_or_else(|| format!("the device filter holds a line that cannot be read: {line}"))?,
-                );
+                let odd = || Wrong::Unknown(format!("the device filter holds a line that cannot be read: {line}"));
+                rules.push(guard::parse_list_line(line).ok_or_else(odd)?);
             }
             let shut = granted.iter().copied().find(|node| !guard::openable(&rules, node.0, node.1));
             (guard::open_gpus(&rules, numbers, granted), shut)
@@ -76,27 +97,26 @@ pub(crate) fn wrong(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Resu
         DeviceFilter::Programs(programs) => {
             (guard::open_to_programs(&programs, numbers, granted), guard::shut_by_programs(&programs, granted))
         }
-        DeviceFilter::None => return Err("no device filter is attached".to_owned()),
+        DeviceFilter::None => return Err(Wrong::Absent),
     };
-    Ok(match (open, shut) {
-        (Some(open), _) => Some(format!("the device filter leaves a GPU open: {open}")),
+    match (open, shut) {
+        (Some(open), _) => Err(Wrong::Open(open)),
         (None, Some((major, minor))) => {
-            Some(format!("the device filter closes character device {major}:{minor}, which was granted"))
+            let why = format!("the device filter closes character device {major}:{minor}, which was granted");
+            Err(Wrong::Unfit(why))
         }
-        (None, None) => None,
-    })
+        (None, None) => Ok(()),
+    }
 }
 
 /// Whether a device filter is attached that closes every GPU outside `granted`, and serves this process alone.
 ///
 /// # Errors
-/// What is open, or that nothing filters.
-pub fn filter(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), String> {
-    if let Some(wrong) = wrong(pid, granted, numbers)? {
-        return Err(wrong);
-    }
-    match cgroup::companion(pid).map_err(|e| format!("its cgroup cannot be read: {e}"))? {
-        Some(other) => Err(format!("process {other} is in its cgroup and would get the GPU too")),
+/// What is wrong with it.
+pub fn filter(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), Wrong> {
+    judged(pid, granted, numbers)?;
+    match cgroup::companion(pid).map_err(|e| Wrong::Unknown(format!("its cgroup cannot be read: {e}")))? {
+        Some(other) => Err(Wrong::Unfit(format!("process {other} is in its cgroup and would get the GPU too"))),
         None => Ok(()),
     }
 }

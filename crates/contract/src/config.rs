@@ -7,7 +7,7 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use crate::capability::Capabilities;
 use crate::json::{Member, Node, Value};
-use crate::read::{FromJson, ReadError};
+use crate::read::{FromJson, ReadError, Settings};
 use crate::{settings, word};
 
 /// Where the configuration lies unless the engine's environment says otherwise.
@@ -200,7 +200,7 @@ pub struct Runtime {
     pub low_level: Vec<String>,
 }
 
-settings!(Config { paths, host, policy, request, runtime });
+settings!(tables Config { paths, host, policy, request, runtime });
 settings!(Paths { state_dir, log_dir, helper, hook });
 settings!(Host { root, driver_root, dev_root });
 settings!(Policy { profile, verify, capabilities, cuda_visible_devices, allow_restore, allow_dev_mounts });
@@ -218,79 +218,177 @@ word!(CudaVisibleDevices { Index = "index", Uuid = "uuid", Unset = "unset" });
 word!(NvidiaVisibleDevices { Ignore = "ignore" });
 
 impl Config {
-    /// Reads the file's bytes.
-    ///
-    /// # Errors
-    /// What is wrong: with line and column for TOML, by the key's path for its meaning.
-    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let text = std::str::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
-        let table = DeTable::parse(text).map_err(|e| e.to_string().trim_end().replace('\n', " "))?;
-        let node = table_node(table.get_ref()).map_err(|e| e.to_string())?;
-        let config = Self::from_json(&node).map_err(|e| e.to_string())?;
-        config.checked()
+    /// What counts where nothing can be read of a file that is there: it may have said `hardened`.
+    #[must_use]
+    pub fn unknown() -> Self {
+        Self { policy: Policy { profile: Profile::Hardened, ..Policy::default() }, ..Self::default() }
     }
 
-    /// What runs as root may not depend on the folder it was started in.
-    fn checked(self) -> Result<Self, String> {
-        let (paths, host) = (&self.paths, &self.host);
-        for (key, path, may_be_empty) in [
-            ("/paths/state_dir", &paths.state_dir, false),
-            ("/paths/log_dir", &paths.log_dir, false),
-            ("/paths/helper", &paths.helper, true),
-            ("/paths/hook", &paths.hook, true),
-            ("/host/root", &host.root, false),
-            ("/host/driver_root", &host.driver_root, true),
-            ("/host/dev_root", &host.dev_root, true),
+    /// Reads the file's bytes: everything in it that can be read, and what is wrong with the rest. Of a file that is no TOML
+    /// what stands before the line of the mistake counts.
+    ///
+    /// Where something is wrong and no `profile` can be read, it is `hardened`, as in [`Config::unknown`].
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> (Self, Option<String>) {
+        let mut config = Self::unknown();
+        let Ok(mut text) = std::str::from_utf8(bytes) else { return (config, Some("not UTF-8".to_owned())) };
+        let mut problem = None;
+        let table = loop {
+            match DeTable::parse(text) {
+                Ok(table) => break table,
+                Err(error) => {
+                    let at = error.span().map_or(0, |span| span.start);
+                    problem.get_or_insert_with(|| error.to_string().trim_end().replace('\n', " "));
+                    text = before_the_line(text, at);
+                }
+            }
+        };
+        let node = table_node(table.get_ref());
+        let mut wrong = None;
+        config.take(&node, &mut wrong);
+        let problem = problem.or(wrong.map(|error| error.to_string())).or(config.mended());
+        if problem.is_none() && node.path(&["policy", "profile"]).is_none() {
+            config.policy.profile = Profile::default();
+        }
+        (config, problem)
+    }
+
+    /// What runs as root may not depend on the folder it was started in. What cannot be meant gets its default; the first
+    /// of it.
+    fn mended(&mut self) -> Option<String> {
+        let (mut wrong, default) = (None, Self::default());
+        let (paths, host) = (&mut self.paths, &mut self.host);
+        for (key, path, default) in [
+            ("/paths/state_dir", &mut paths.state_dir, default.paths.state_dir),
+            ("/paths/log_dir", &mut paths.log_dir, default.paths.log_dir),
+            ("/paths/helper", &mut paths.helper, default.paths.helper),
+            ("/paths/hook", &mut paths.hook, default.paths.hook),
+            ("/host/root", &mut host.root, default.host.root),
+            ("/host/driver_root", &mut host.driver_root, default.host.driver_root),
+            ("/host/dev_root", &mut host.dev_root, default.host.dev_root),
         ] {
-            if !(path.starts_with('/') || path.is_empty() && may_be_empty) {
-                return Err(format!("{key}: {path:?} is not an absolute path"));
+            // Where the default is empty, empty says something.
+            if !path.starts_with('/') && *path != default {
+                wrong.get_or_insert(format!("{key}: {path:?} is not an absolute path"));
+                *path = default;
             }
         }
         // A mount's source is compared as it stands, and no engine writes one with a slash at its end.
-        let plain = |path: &&String| path.starts_with('/') && !path.ends_with('/');
-        if let Some(path) = self.policy.allow_dev_mounts.iter().find(|path| !plain(path)) {
-            return Err(format!(
-                "/policy/allow_dev_mounts: {path:?} is not an absolute path without a slash at its end"
-            ));
-        }
+        self.policy.allow_dev_mounts.retain(|path| {
+            let plain = path.starts_with('/') && !path.ends_with('/');
+            if !plain {
+                let why = "is not an absolute path without a slash at its end";
+                wrong.get_or_insert(format!("/policy/allow_dev_mounts: {path:?} {why}"));
+            }
+            plain
+        });
         if self.request.reservation_seconds == 0 || self.request.pod_reservation_seconds == 0 {
-            return Err(
-                "/request/reservation_seconds and pod_reservation_seconds: with 0 every reservation is over at once"
-                    .to_owned(),
-            );
+            let why = "with 0 every reservation is over at once";
+            wrong.get_or_insert(format!("/request/reservation_seconds and pod_reservation_seconds: {why}"));
         }
-        Ok(self)
+        wrong
     }
 }
 
-/// A TOML table as the reader of documents takes it.
-fn table_node<'t>(table: &'t DeTable<'_>) -> Result<Node<'t>, ReadError> {
-    let member = |(key, value): (&'t Spanned<DeString<'_>>, &'t Spanned<DeValue<'_>>)| {
-        let key = Cow::Borrowed(key.get_ref().as_ref());
-        Ok(Member { key, start: value.span().start, value: value_node(value)? })
-    };
-    Ok(Node { span: 0..0, value: Value::Object(table.iter().map(member).collect::<Result<_, _>>()?) })
+/// The text up to the line that holds this byte.
+fn before_the_line(text: &str, at: usize) -> &str {
+    let before = text.get(..at).unwrap_or(text).trim_end_matches('\n');
+    text.get(..before.rfind('\n').map_or(0, |end| end + 1)).unwrap_or_default()
 }
 
-fn value_node<'t>(value: &'t Spanned<DeValue<'_>>) -> Result<Node<'t>, ReadError> {
+/// A TOML table as the reader of documents takes it.
+fn table_node<'t>(table: &'t DeTable<'_>) -> Node<'t> {
+    let member = |(key, value): (&'t Spanned<DeString<'_>>, &'t Spanned<DeValue<'_>>)| {
+        let key = Cow::Borrowed(key.get_ref().as_ref());
+        Member { key, start: value.span().start, value: value_node(value) }
+    };
+    Node { span: 0..0, value: Value::Object(table.iter().map(member).collect()) }
+}
+
+fn value_node<'t>(value: &'t Spanned<DeValue<'_>>) -> Node<'t> {
     let made = match value.get_ref() {
         DeValue::String(text) => Value::String(Cow::Borrowed(text)),
         DeValue::Integer(number) if number.radix() == 10 => Value::Number(number.as_str()),
         DeValue::Boolean(value) => Value::Bool(*value),
-        DeValue::Array(items) => Value::Array(items.iter().map(value_node).collect::<Result<_, _>>()?),
+        DeValue::Array(items) => Value::Array(items.iter().map(value_node).collect()),
         DeValue::Table(table) => return table_node(table),
-        other => return Err(ReadError::new(format!("no key takes a {}", other.type_str()))),
+        // Dates, fractions: something that is right for no key, not even for a table.
+        _ => {
+            let value = Node { span: value.span(), value: Value::Null };
+            Value::Object(vec![Member { key: Cow::Borrowed("a date or a fraction"), start: 0, value }])
+        }
     };
-    Ok(Node { span: value.span(), value: made })
+    Node { span: value.span(), value: made }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn good(text: &str) -> Config {
+        let (config, problem) = Config::read(text.as_bytes());
+        assert_eq!(problem, None, "{text}");
+        config
+    }
+
+    #[test]
+    fn what_can_be_read_of_a_broken_file_counts() {
+        let whole = "[paths]\nstate_dir='/s'\nlog_dir='/l'\n[policy]\nprofile='standard'\nallow_dev_mounts=['/dev/x']\n\
+                     [host]\nroot='/h'\n[runtime]\nlow_level=['/r']\n";
+        let expected = good(whole);
+        assert_ne!(expected, Config::default());
+        for broken in [
+            format!("{whole}[nonsense]\n"),
+            format!("nonsense=1\n{whole}"),
+            format!("{whole}more=2"),
+            format!("{whole}[request]\nenvironment='perhaps'"),
+            format!("{whole}[request]\nmax_per_container=1.5"),
+            format!("{whole}[request]\nmax_per_container=1979-05-27"),
+            format!("{whole}[request]\nnvidia_visible_devices=['x'"),
+            format!("request=1.5\n{whole}"),
+            format!("{whole}[request"),
+            format!("{whole}\n\n[paths]\n"),
+            format!("{whole}\nx = \"\"\"\n\n"),
+            whole.replace("log_dir='/l'\n", "log_dir='/l'\nlogs='/x'\n"),
+            whole.replace("profile='standard'", "profile='standard'\nverify=1"),
+            whole.replace("['/dev/x']", "['/dev/x', '/dev/']"),
+        ] {
+            let (config, problem) = Config::read(broken.as_bytes());
+            assert!(problem.is_some(), "{broken}");
+            assert_eq!(config, expected, "{broken}");
+        }
+        // What was wrong itself gets its default.
+        let (config, problem) = Config::read(whole.replace("'/l'", "'l'").as_bytes());
+        assert_eq!((config.paths.log_dir.as_str(), config.paths.state_dir.as_str()), ("/var/log/quilt-gpu", "/s"));
+        assert!(problem.unwrap().contains("/paths/log_dir"));
+    }
+
+    #[test]
+    fn a_profile_that_cannot_be_read_is_the_stricter_one() {
+        assert_eq!(good("[paths]").policy.profile, Profile::Standard);
+        for (text, profile) in [
+            ("x=1\n[policy]\nprofile='standard'", Profile::Standard),
+            ("x=1\n[policy]\nprofile='hardened'", Profile::Hardened),
+            ("[policy]\nprofil='hardened'", Profile::Hardened),
+            ("[policy]\nprofile='hardend'", Profile::Hardened),
+            ("[polcy]\nprofile='hardened'", Profile::Hardened),
+            ("policy='hardened'", Profile::Hardened),
+            ("[host\n[policy]\nprofile='standard'", Profile::Hardened),
+            ("[policy]\nprofile='standard'\n[host", Profile::Standard),
+            ("[policy]\nprofile='hardened'\nprofile='standard'", Profile::Hardened),
+            ("[policy]\nprofile='hardened'\n[[[", Profile::Hardened),
+        ] {
+            let (config, problem) = Config::read(text.as_bytes());
+            assert!(problem.is_some(), "{text}");
+            assert_eq!(config.policy.profile, profile, "{text}");
+        }
+        let (config, problem) = Config::read(b"[policy]\nprofile='standard'\n# \xff");
+        assert_eq!((config.policy.profile, problem.as_deref()), (Profile::Hardened, Some("not UTF-8")));
+    }
+
     #[test]
     fn empty_is_all_defaults() {
-        let config = Config::parse(b"").unwrap();
+        let config = good("");
         assert_eq!(config, Config::default());
         assert_eq!(config.host.dev_root(), "/dev");
         assert_eq!(config.policy.capabilities.0.list(), "compute,utility");
@@ -298,9 +396,7 @@ mod tests {
 
     #[test]
     fn keys_are_checked() {
-        let config =
-            Config::parse(b"[host]\nroot = '/x'\n[policy]\nprofile='hardened'\ncapabilities='video,compute'\n")
-                .unwrap();
+        let config = good("[host]\nroot = '/x'\n[policy]\nprofile='hardened'\ncapabilities='video,compute'\n");
         assert_eq!(config.host.dev_root(), "/x/dev");
         assert_eq!(config.policy.capabilities.0.list(), "compute,video");
         for (text, part) in [
@@ -316,7 +412,7 @@ mod tests {
             ("[policy]\ncapabilities='x'", "not a driver capability"),
             ("[host", "line 1"),
         ] {
-            let error = Config::parse(text.as_bytes()).unwrap_err();
+            let error = Config::read(text.as_bytes()).1.unwrap();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

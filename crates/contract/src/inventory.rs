@@ -50,6 +50,8 @@ pub struct LowLevel {
     pub cgroup: u8,
     /// Whether its device filters hold.
     pub filter: Filter,
+    /// Whether it makes containers, but none with a device list.
+    pub fails_with_list: bool,
     /// Why not, or why that could not be tried.
     pub reason: Option<String>,
 }
@@ -60,9 +62,9 @@ pub struct LowLevel {
 pub enum Filter {
     /// A container was made, and its filter closed what it should.
     Enforced,
-    /// A container was made, and it was open.
+    /// A container was made, and it was open; or none can be made with a device list.
     NotEnforced,
-    /// No container could be made.
+    /// No container could be made or looked at: nothing follows from it.
     NotTried,
 }
 
@@ -235,7 +237,9 @@ impl FromJson for LowLevel {
         let cgroup = node.get("cgroup").and_then(Node::as_i64).and_then(|number| u8::try_from(number).ok());
         match (text("path"), text("name"), text("version"), cgroup, filter) {
             (Some(path), Some(name), Some(version), Some(cgroup), Some(filter)) => {
-                Ok(Self { path, id: read::field(node, "id")?, name, version, cgroup, filter, reason: text("reason") })
+                let (id, reason) = (read::field(node, "id")?, text("reason"));
+                let fails_with_list = read::field(node, "fails_with_list")?;
+                Ok(Self { path, id, name, version, cgroup, filter, fails_with_list, reason })
             }
             _ => Err(ReadError::new("it is no record of a low-level runtime")),
         }

@@ -107,25 +107,57 @@ macro_rules! record {
     };
 }
 
-/// Makes a struct with defaults readable: what the document does not say keeps its default.
+/// What a document sets, key by key: what is wrong in it keeps nothing else from counting.
+pub trait Settings {
+    /// Takes over what a value says. Keeps the rest as it is, and the first thing that is wrong in `wrong`.
+    fn take(&mut self, node: &Node<'_>, wrong: &mut Option<ReadError>);
+}
+
+/// Takes over the value of one key, where there is one.
+pub fn setting(
+    node: &Node<'_>,
+    key: &str,
+    wrong: &mut Option<ReadError>,
+    take: impl FnOnce(&Node<'_>, &mut Option<ReadError>),
+) {
+    let mut own = None;
+    if let Some(value) = node.get(key) {
+        take(value, &mut own);
+    }
+    if let Some(own) = own {
+        wrong.get_or_insert(own.inside(key));
+    }
+}
+
+/// Makes a struct with defaults take what a document sets. After `tables`, each field is such a struct itself.
 #[macro_export]
 macro_rules! settings {
-    ($type:ident { $($field:ident),* $(,)? }) => {
-        impl $crate::read::FromJson for $type {
-            fn from_json(node: &$crate::json::Node<'_>) -> Result<Self, $crate::read::ReadError> {
-                $crate::read::only(node, &[$(stringify!($field)),*])?;
-                let mut out = Self::default();
-                $(if node.get(stringify!($field)).is_some() {
-                    out.$field = $crate::read::field(node, stringify!($field))?;
-                })*
-                Ok(out)
-            }
-
-            fn absent() -> Option<Self> {
-                Some(Self::default())
+    (@each $type:ident { $($field:ident),* } $take:expr) => {
+        impl $crate::read::Settings for $type {
+            fn take(&mut self, node: &$crate::json::Node<'_>, wrong: &mut Option<$crate::read::ReadError>) {
+                if let Err(unknown) = $crate::read::only(node, &[$(stringify!($field)),*]) {
+                    wrong.get_or_insert(unknown);
+                }
+                $($crate::read::setting(node, stringify!($field), wrong, |value, wrong| $take(&mut self.$field, value, wrong));)*
             }
         }
     };
+    (tables $type:ident { $($field:ident),* $(,)? }) => {
+        $crate::settings!(@each $type { $($field),* } $crate::read::Settings::take);
+    };
+    ($type:ident { $($field:ident),* $(,)? }) => {
+        $crate::settings!(@each $type { $($field),* } $crate::read::replace);
+    };
+}
+
+/// Replaces a value by what a document says, if that can be read.
+pub fn replace<T: FromJson>(out: &mut T, node: &Node<'_>, wrong: &mut Option<ReadError>) {
+    match T::from_json(node) {
+        Ok(value) => *out = value,
+        Err(error) => {
+            wrong.get_or_insert(error);
+        }
+    }
 }
 
 /// Makes an enum of words readable.
@@ -264,6 +296,7 @@ mod tests {
                 version: "1.8.1".into(),
                 cgroup: 2,
                 filter: Filter::NotEnforced,
+                fails_with_list: true,
                 reason: Some("no".into()),
             }),
         }

@@ -46,12 +46,16 @@ impl Ledger {
     /// low-level runtime says that the container is gone.
     fn draining(&self, name: &Name) -> Option<Lease> {
         let lease = self.read(name).ok()?;
-        let (container, cgroup) = match &lease.holder {
-            HeldBy::Container { container, cgroup: Some(cgroup), .. } => (container.clone(), cgroup.clone()),
+        let (container, cgroup, made) = match &lease.holder {
+            HeldBy::Container { container, cgroup: Some(cgroup), made, .. } => {
+                (container.clone(), cgroup.clone(), made.clone())
+            }
             _ => return None,
         };
-        let left = self.machine.cgroup_is_empty(&cgroup) == Ok(false);
-        left.then_some(Lease { holder: HeldBy::Draining { container, cgroup }, ..lease })
+        let seen = made.as_ref().filter(|made| made.out_of_sight(&*self.machine).is_none());
+        let left = self.machine.cgroup_is_empty(&cgroup) == Ok(false)
+            || seen.is_some_and(|made| made.runs(&*self.machine).is_some());
+        left.then_some(Lease { holder: HeldBy::Draining { container, cgroup, made }, ..lease })
     }
 
     /// Ends all that a container has here: leases, contract, original. Says which GPUs (PCI addresses) became free.

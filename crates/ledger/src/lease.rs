@@ -52,6 +52,8 @@ pub enum HeldBy {
         pid: u32,
         /// That process's start time, in clock ticks since the boot.
         start: u64,
+        /// Whence it can be told whether it is gone; absent in leases of versions that did not ask.
+        made: Option<Made>,
     },
     /// A container that was deleted while a process of it, stuck in the driver perhaps, is still there with the GPU open:
     /// until its cgroup is empty.
@@ -60,6 +62,8 @@ pub enum HeldBy {
         container: String,
         /// Its cgroup.
         cgroup: String,
+        /// As above.
+        made: Option<Made>,
     },
     /// Something known by name, `vm:NAME`: until it is released by name.
     Name {
@@ -76,6 +80,59 @@ pub enum HeldBy {
         /// How long it is kept for a pod from the end of one container to the start of the next.
         seconds: Option<u64>,
     },
+}
+
+/// Where a container was made. State folder, processes and cgroup of it are the same words elsewhere and other things: who
+/// sees none of them from another place knows nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Made {
+    /// The pid namespace of its creator, by its inode.
+    pub pid_namespace: u64,
+    /// The cgroup namespace of its creator.
+    pub cgroup_namespace: u64,
+    /// Number and start time of its first process, once there is one. Mounts hide state folders and cgroups, no process.
+    pub init: Option<(u32, u64)>,
+}
+
+record!(open Made { pid_namespace, cgroup_namespace, init });
+
+impl Made {
+    pub(crate) fn here(machine: &dyn Liveness) -> Self {
+        let (pid_namespace, cgroup_namespace) = machine.namespaces();
+        Self { pid_namespace, cgroup_namespace, init: None }
+    }
+
+    /// Why its processes cannot be looked for from here.
+    pub(crate) fn out_of_sight(&self, machine: &dyn Liveness) -> Option<String> {
+        let here = machine.namespaces().0;
+        (here == 0 || here != self.pid_namespace).then(|| {
+            format!(
+                "it was made in pid namespace {}, and only from there can be told whether it is gone",
+                self.pid_namespace
+            )
+        })
+    }
+
+    /// Why it is there: its first process is.
+    pub(crate) fn runs(&self, machine: &dyn Liveness) -> Option<String> {
+        let (pid, start) = self.init?;
+        machine.is_alive(Process { pid, start }).then(|| format!("its first process {pid} is there"))
+    }
+
+    fn other_groups(&self, machine: &dyn Liveness) -> Option<String> {
+        let here = machine.namespaces().1;
+        (here == 0 || here != self.cgroup_namespace).then(|| {
+            format!(
+                "it was made in cgroup namespace {}, and only from there can be told whether its cgroup is empty",
+                self.cgroup_namespace
+            )
+        })
+    }
+
+    /// Why it may be there, or its processes may.
+    pub(crate) fn may_run(&self, machine: &dyn Liveness) -> Option<String> {
+        self.out_of_sight(machine).or_else(|| self.runs(machine))
+    }
 }
 
 /// A container's place in a pod: what stays the same when it is started anew.
@@ -101,12 +158,14 @@ impl FromJson for HeldBy {
                 cgroup: read::field(node, "cgroup")?,
                 pid: read::field(node, "pid")?,
                 start: read::field(node, "start")?,
+                made: read::field(node, "made")?,
             });
         }
         if let Some(node) = node.get("draining") {
             return Ok(Self::Draining {
                 container: read::field(node, "container")?,
                 cgroup: read::field(node, "cgroup")?,
+                made: read::field(node, "made")?,
             });
         }
         if let Some(node) = node.get("name") {
@@ -216,10 +275,12 @@ pub(crate) fn standing(lease: &Lease, token: Token, machine: &dyn Liveness) -> S
         Ok(_) => {}
     }
     match &lease.holder {
-        HeldBy::Draining { cgroup, .. } => match in_cgroup(cgroup, machine) {
-            Some(why) => Standing::Held(format!("its container is deleted, but {why}")),
-            None => Standing::Gone("its container is deleted, and its cgroup is empty now".to_owned()),
-        },
+        HeldBy::Draining { cgroup, made, .. } => {
+            match may_run(made, machine).or_else(|| in_cgroup(cgroup, made, machine)) {
+                Some(why) => Standing::Held(format!("its container is deleted, but {why}")),
+                None => Standing::Gone("its container is deleted, and its cgroup is empty now".to_owned()),
+            }
+        }
         HeldBy::Name { name } => Standing::Held(format!("taken as {name} until it is released")),
         HeldBy::Reservation { .. } if token == Token::Void => {
             Standing::Gone("its token was used, or given up, or never finished".to_owned())
@@ -235,16 +296,20 @@ pub(crate) fn standing(lease: &Lease, token: Token, machine: &dyn Liveness) -> S
                 Ok(now) => Standing::Held(format!("reserved{whose} for {} s more", until - now)),
             }
         }
-        HeldBy::Container { container, state_root, cgroup, pid, start, .. } => {
+        HeldBy::Container { container, state_root, cgroup, pid, start, made, .. } => {
             // A start of 0 is how a process says that it could not read its own.
             if *start == 0 {
                 return Standing::Held(format!("it cannot be told whether its create, process {pid}, still runs"));
+            }
+            if let Some(why) = may_run(made, machine) {
+                return Standing::Held(why);
             }
             // The creator first: once it is gone, nothing appears any more in the two places looked at next.
             if machine.is_alive(Process { pid: *pid, start: *start }) {
                 return Standing::Held(format!("its create still runs, process {pid}"));
             }
-            match remains(state_root, container, cgroup.as_deref(), machine) {
+            let cgroup = cgroup.as_deref();
+            match remains(state_root, container, cgroup, made, machine) {
                 Some(why) => Standing::Held(why),
                 None => Standing::Gone("its create ended, it has no state folder, and its cgroup is empty".to_owned()),
             }
@@ -253,17 +318,30 @@ pub(crate) fn standing(lease: &Lease, token: Token, machine: &dyn Liveness) -> S
 }
 
 /// What is left of a container, or why that cannot be told.
-fn remains(state_root: &str, container: &str, cgroup: Option<&str>, machine: &dyn Liveness) -> Option<String> {
+fn remains(
+    state_root: &str,
+    container: &str,
+    cgroup: Option<&str>,
+    made: &Option<Made>,
+    machine: &dyn Liveness,
+) -> Option<String> {
     if let Some(why) = state_folder(state_root, container, machine) {
         return Some(why);
     }
     let Some(cgroup) = cgroup else {
         return Some("its cgroup is not known, so processes of it may be left".to_owned());
     };
-    in_cgroup(cgroup, machine)
+    in_cgroup(cgroup, made, machine)
 }
 
-fn in_cgroup(cgroup: &str, machine: &dyn Liveness) -> Option<String> {
+fn may_run(made: &Option<Made>, machine: &dyn Liveness) -> Option<String> {
+    made.as_ref().and_then(|made| made.may_run(machine))
+}
+
+fn in_cgroup(cgroup: &str, made: &Option<Made>, machine: &dyn Liveness) -> Option<String> {
+    if let Some(why) = made.as_ref().and_then(|made| made.other_groups(machine)) {
+        return Some(why);
+    }
     match machine.cgroup_is_empty(cgroup) {
         Ok(true) => None,
         Ok(false) => Some(format!("processes are left in its cgroup {cgroup}")),

@@ -48,7 +48,7 @@ pub use allocate::{allocate, taken};
 pub use documents::{Filed, Original};
 pub use draft::draft;
 pub use ending::{LeaseStatus, Reclaimed};
-pub use lease::{HeldBy, Lease, PodContainer};
+pub use lease::{HeldBy, Lease, Made, PodContainer};
 pub use liveness::{Liveness, Machine};
 pub use reservation::Reserved;
 pub use store::{Holder, Ledger, named_key};

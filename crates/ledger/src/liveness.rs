@@ -20,6 +20,8 @@ pub trait Liveness {
     fn boot_seconds(&self) -> Result<u64, String>;
     /// Whether this very process still runs; a zombie does not.
     fn is_alive(&self, process: Process) -> bool;
+    /// The pid and the cgroup namespace that all of this is seen from; 0 for one that cannot be told.
+    fn namespaces(&self) -> (u64, u64);
     /// Whether there is something at this path, a dangling link included.
     ///
     /// # Errors
@@ -53,6 +55,10 @@ impl Liveness for Machine {
 
     fn is_alive(&self, process: Process) -> bool {
         node::process::is_alive(process.pid, process.start)
+    }
+
+    fn namespaces(&self) -> (u64, u64) {
+        node::process::namespaces()
     }
 
     fn exists(&self, path: &Path) -> Result<bool, String> {

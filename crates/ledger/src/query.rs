@@ -45,6 +45,15 @@ impl Ledger {
         }
     }
 
+    /// Why it cannot be told from here whether a key's container is gone: it was made in another pid namespace.
+    #[must_use]
+    pub fn out_of_sight(&self, key: &Key) -> Option<String> {
+        match self.holder(key)? {
+            HeldBy::Container { made, .. } => made?.out_of_sight(&*self.machine),
+            HeldBy::Draining { .. } | HeldBy::Name { .. } | HeldBy::Reservation { .. } => None,
+        }
+    }
+
     fn holder(&self, key: &Key) -> Option<HeldBy> {
         let names = self.names().ok()?;
         let name = names.iter().find(|name| name.tag == key.as_str())?;

@@ -16,7 +16,7 @@ use crate::LedgerError;
 use crate::allocate::{allocate, taken};
 use crate::ending::Reclaimed;
 use crate::files::{self, Locked};
-use crate::lease::{HeldBy, Lease, Name, PodContainer, state_folder};
+use crate::lease::{HeldBy, Lease, Made, Name, PodContainer, state_folder};
 use crate::liveness::{Liveness, Machine};
 
 /// Most bytes of a lease that are read.
@@ -47,7 +47,7 @@ impl Holder {
         self.pod.as_ref().map_or_else(|| self.key.clone(), |pod| Key::of(&pod.uid, &pod.container))
     }
 
-    pub(crate) fn held_by(&self) -> HeldBy {
+    pub(crate) fn held_by(&self, machine: &dyn Liveness) -> HeldBy {
         HeldBy::Container {
             container: self.container.clone(),
             state_root: self.state_root.clone(),
@@ -55,6 +55,7 @@ impl Holder {
             cgroup: self.cgroup.clone(),
             pid: self.creator.pid,
             start: self.creator.start,
+            made: Some(Made::here(machine)),
         }
     }
 }
@@ -133,11 +134,27 @@ impl Ledger {
         let leases = self.names()?;
         self.refuse_living(&leases, holder)?;
         let (tag, memory) = (holder.key.as_str(), holder.memory());
-        let taker = Taker { tag, memory: memory.as_str(), holder: &holder.held_by() };
+        let taker = Taker { tag, memory: memory.as_str(), holder: &holder.held_by(&*self.machine) };
         let gpus = self.lease_out(&locked, &[], inventory, request, &taker)?;
         // Advice for the next time: what cannot be remembered keeps nobody from a GPU.
         let _ = self.remember(&locked, taker.memory, &gpus.iter().map(|gpu| gpu.pci.clone()).collect::<Vec<_>>());
         Ok(gpus)
+    }
+
+    /// Keeps in the leases of a key which process its container began with.
+    ///
+    /// # Errors
+    /// They cannot be written; what they said before still stands there.
+    pub fn started(&self, key: &Key, init: Process) -> Result<(), LedgerError> {
+        let locked = self.lock()?;
+        for name in self.names()?.iter().filter(|name| name.tag == key.as_str()) {
+            let Ok(mut lease) = self.read(name) else { continue };
+            if let HeldBy::Container { made: Some(made), .. } = &mut lease.holder {
+                made.init = Some((init.pid, init.start));
+                self.place_lease(&locked, &name.tag, &lease)?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives GPUs to something known by name (`vm:NAME`), until [`Ledger::release_named`] or another boot.
@@ -177,7 +194,10 @@ impl Ledger {
 
     /// Who else works on this container: another create, or processes in its cgroup.
     fn busy(&self, lease: &Lease, me: Process) -> Option<String> {
-        let HeldBy::Container { cgroup, pid, start, .. } = &lease.holder else { return None };
+        let HeldBy::Container { cgroup, pid, start, made, .. } = &lease.holder else { return None };
+        if let Some(why) = made.as_ref().and_then(|made| made.may_run(&*self.machine)) {
+            return Some(why);
+        }
         let creator = Process { pid: *pid, start: *start };
         if creator != me && self.machine.is_alive(creator) {
             return Some(format!("its create still runs, process {pid}"));

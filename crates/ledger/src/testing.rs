@@ -23,6 +23,7 @@ pub(crate) struct Facts0 {
     pub(crate) folders: BTreeSet<PathBuf>,
     pub(crate) busy_cgroups: BTreeSet<String>,
     pub(crate) blind: bool,
+    pub(crate) namespaces: (u64, u64),
 }
 
 #[derive(Clone)]
@@ -37,6 +38,7 @@ impl World {
             folders: BTreeSet::new(),
             busy_cgroups: BTreeSet::new(),
             blind: false,
+            namespaces: (1, 2),
         })))
     }
 
@@ -56,6 +58,10 @@ impl Liveness for World {
 
     fn is_alive(&self, process: Process) -> bool {
         self.with(|w| w.alive.contains(&process.pid))
+    }
+
+    fn namespaces(&self) -> (u64, u64) {
+        self.with(|w| w.namespaces)
     }
 
     fn exists(&self, path: &Path) -> Result<bool, String> {

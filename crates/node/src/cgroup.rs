@@ -26,7 +26,7 @@ pub enum DeviceFilter {
     /// Version 2: every device program that decides for it, as instructions. At least one of them decides for it and not
     /// for us, who may be confined ourselves.
     Programs(Vec<Vec<u64>>),
-    /// None that is not ours too, or it is in no such hierarchy that we see.
+    /// None that is not ours too, or it is in no such hierarchy.
     None,
 }
 
@@ -43,7 +43,7 @@ impl DeviceFilter {
         let Some(group) = filtering(&groups, unified) else { return Ok(Self::None) };
         let folder_of = |group: &Group<'_>| mounts.iter().find_map(|mount| group.folder(mount));
         let Some(folder) = folder_of(&group) else {
-            return Ok(Self::None);
+            return Err(NodeError::odd("look at control group", group.path, "it is not shown by any mount here"));
         };
         if !unified {
             let list = file::read(&format!("{folder}/devices.list"))?;

@@ -18,6 +18,20 @@ pub fn me() -> Process {
     Process { pid, start: start_time(pid).unwrap_or(0) }
 }
 
+/// The process of this number; `None` when there is none.
+#[must_use]
+pub fn of(pid: u32) -> Option<Process> {
+    start_time(pid).map(|start| Process { pid, start })
+}
+
+/// What decides which processes and which control groups this process sees: the inodes of its pid and cgroup namespaces. 0
+/// where that cannot be told.
+#[must_use]
+pub fn namespaces() -> (u64, u64) {
+    let inode = |path| nix::sys::stat::stat(path).map_or(0, |stat| stat.st_ino);
+    (inode("/proc/self/ns/pid"), inode("/proc/self/ns/cgroup"))
+}
+
 /// When the process started, in clock ticks since the boot; `None` when there is no such process.
 #[must_use]
 pub fn start_time(pid: u32) -> Option<u64> {

@@ -13,9 +13,12 @@ use contract::config::Verify;
 use contract::inventory::{Filter, LowLevel};
 use guard::{Numbers, System};
 use node::{Mode, Node, write_atomic};
-use shim::Setup;
+use shim::{Setup, Wrong};
 
-use container::Container;
+use container::{Container, Failure};
+
+/// Why a container tells nothing.
+const ENDED: &str = "the container's process ended before it was looked at";
 
 /// The lock of whoever looks at the node: probes would sweep each other's containers away.
 pub(super) struct Turn {
@@ -57,8 +60,7 @@ pub(super) fn low_level(setup: &Setup, turn: &Turn) -> Result<Option<LowLevel>, 
 
 /// What is stored, if it is about this program as it is now.
 pub(super) fn current(setup: &Setup, low_level: &Path) -> Option<LowLevel> {
-    let now = (node::file_id(low_level).ok()?, node::cgroup::version_of_filters().ok()?);
-    shim::known(setup, low_level).filter(|known| (known.id, known.cgroup) == now)
+    shim::current(setup, low_level)
 }
 
 fn folder(setup: &Setup) -> PathBuf {
@@ -69,36 +71,68 @@ fn probed(setup: &Setup, path: &Path) -> Result<LowLevel, String> {
     let id = node::file_id(path).map_err(|cause| cause.to_string())?;
     let cgroup = node::cgroup::version_of_filters().map_err(|cause| cause.to_string())?;
     let (name, version) = container::calls_itself(&folder(setup), path);
-    let (filter, reason) = tried(setup, path, &name, cgroup);
-    Ok(LowLevel { path: path.display().to_string(), id, name, version, cgroup, filter, reason })
+    let ways = guard::LowLevel::of(if name.is_empty() { path.to_str().unwrap_or_default() } else { &name });
+    let (filter, fails_with_list, reason) = match tried(setup, path) {
+        Tried::Holds => (Filter::Enforced, false, None),
+        Tried::Open(Wrong::Absent) => (Filter::NotEnforced, false, Some(ways.lacks_filter(cgroup == 2).to_owned())),
+        Tried::Open(wrong) => (Filter::NotEnforced, false, Some(wrong.to_string())),
+        Tried::NoneWithList(words) => {
+            let reason = format!("without a device list it makes containers, with one it does not: {words}");
+            (Filter::NotEnforced, true, Some(reason))
+        }
+        Tried::Unknown(why) => (Filter::NotTried, false, Some(why)),
+    };
+    Ok(LowLevel { path: path.display().to_string(), id, name, version, cgroup, filter, fails_with_list, reason })
 }
 
-fn tried(setup: &Setup, path: &Path, name: &str, cgroup: u8) -> (Filter, Option<String>) {
+/// What came of it. Only what was seen counts: everything else is [`Tried::Unknown`].
+enum Tried {
+    /// The container's filter closed what it should.
+    Holds,
+    /// The container was open: no filter, or one that leaves a GPU open.
+    Open(Wrong),
+    /// It makes containers, but none with a device list; its words.
+    NoneWithList(String),
+    /// Why it cannot be told.
+    Unknown(String),
+}
+
+fn tried(setup: &Setup, path: &Path) -> Tried {
     let system = Node::new(&setup.config.host);
     if !system.initial_user_namespace() {
-        let reason = "inside a user namespace the kernel takes no device filter";
-        return (Filter::NotEnforced, Some(reason.to_owned()));
+        return Tried::Unknown("inside a user namespace the kernel takes no device filter".to_owned());
     }
     let folder = folder(setup);
     container::sweep(&folder, path);
-    let made = Numbers::read(&system).and_then(|numbers| {
-        let container = Container::create(&folder, path, true)?;
-        Ok(shim::filter(container.pid, &[container::ALLOWED], &numbers))
-    });
-    let made = match made {
-        // It may make containers, but none that are closed.
-        Err(words) if Container::create(&folder, path, false).is_ok() => {
-            Ok(Err(format!("without a device list it makes containers, with one it does not: {words}")))
-        }
-        made => made,
+    let numbers = match Numbers::read(&system) {
+        Ok(numbers) => numbers,
+        Err(why) => return Tried::Unknown(why),
     };
-    let ways = guard::LowLevel::of(if name.is_empty() { path.to_str().unwrap_or_default() } else { name });
-    match made {
-        Ok(Ok(())) => (Filter::Enforced, None),
-        Ok(Err(why)) if why.ends_with("no device filter is attached") => {
-            (Filter::NotEnforced, Some(ways.lacks_filter(cgroup == 2).to_owned()))
+    let mut words = String::new();
+    // A create fails by chance too: twice one after the other, and never without a list, it does not.
+    for _ in 0..2 {
+        match Container::create(&folder, path, true) {
+            Ok(container) => return looked_at(&container, &numbers),
+            Err(Failure::Other(why)) => return Tried::Unknown(why),
+            Err(Failure::Refused(said)) => words = said,
         }
-        Ok(Err(why)) => (Filter::NotEnforced, Some(why)),
-        Err(why) => (Filter::NotTried, Some(why)),
+        if Container::create(&folder, path, false).is_err() {
+            return Tried::Unknown(words);
+        }
+    }
+    Tried::NoneWithList(words)
+}
+
+fn looked_at(container: &Container<'_>, numbers: &Numbers) -> Tried {
+    let Some(start) = node::process::start_time(container.pid) else {
+        return Tried::Unknown(ENDED.to_owned());
+    };
+    let seen = shim::filter(container.pid, &[container::ALLOWED], numbers);
+    match seen {
+        // The kernel shows a process that ended in the topmost group, which is open.
+        _ if !node::process::is_alive(container.pid, start) => Tried::Unknown(ENDED.to_owned()),
+        Ok(()) => Tried::Holds,
+        Err(wrong @ (Wrong::Open(_) | Wrong::Absent)) => Tried::Open(wrong),
+        Err(Wrong::Unfit(why) | Wrong::Unknown(why)) => Tried::Unknown(why),
     }
 }

@@ -115,7 +115,8 @@ fn holds(test: &str, low_level: &Path, prepare: &'static str, expected: &str, re
         let record = over.bench.site.quilt.audit().into_iter().rev().find(|record| record["kind"] == "create");
         let notes = record.unwrap_or_default()["notes"].to_string();
         assert!(notes.contains("no-device-filter") && notes.contains(reason), "{notes}");
-        assert!(!notes.contains("cgroup-canon"), "{notes}");
+        // A list that nobody enforces stays where it does no harm.
+        assert_eq!(notes.contains("cgroup-canon"), probed["fails_with_list"] == false, "{notes}");
         return Ok(());
     }
     assert_eq!(over.see("asking", &asking())?.gpus()?, [1].into(), "{test}");
@@ -205,7 +206,7 @@ fn in_a_user_namespace_nothing_holds() -> Result<()> {
     let test = "in_a_user_namespace_nothing_holds";
     let Some(over) = Over::new(test, Path::new(crate::RUNC), "true")? else { return Ok(()) };
     let answer = over.helper(&["--user", "--map-root-user"], &["inventory", "refresh"])?.checked()?;
-    for words in ["no-device-filter (stops GPU containers)", "user namespace"] {
+    for words in ["device filters could not be tried", "user namespace"] {
         let again = over.helper(&["--user", "--map-root-user"], &["inventory"])?.checked()?;
         assert!(answer.stdout.contains(words) || again.stdout.contains(words), "{answer:?} {again:?}");
     }
@@ -268,6 +269,74 @@ fn what_a_program_lets_pass_is_seen() -> Result<()> {
             }
             over.bench.site.wait_no_leases()?;
         }
+    }
+    Ok(())
+}
+
+fn allow_all(spec: &mut Value) {
+    spec["linux"]["resources"]["devices"] = json!([{"allow": true, "access": "rwm"}]);
+}
+
+/// What is written of version 2 opens nothing on version 1.
+#[test]
+fn a_record_of_other_control_groups_takes_no_list_away() -> Result<()> {
+    let test = "a_record_of_other_control_groups_takes_no_list_away";
+    for low_level in [PathBuf::from(crate::CRUN), fetched("youki")] {
+        let Some(mut over) = Over::new(test, &low_level, V1)? else { continue };
+        over.prepare = V2;
+        let probed = over.probed()?;
+        over.prepare = V1;
+        if probed["filter"] != NOT_ENFORCED {
+            say(format_args!(
+                "{test}: {} holds on version 2 here, so this shows nothing: {probed}",
+                low_level.display()
+            ));
+        }
+        for (id, edit) in [("all", allow_all as fn(&mut Value)), ("none", no_list)] {
+            assert_eq!(over.see(id, &Spec::new().edit(edit))?.gpus()?.len(), 0, "{test}: {id} {probed}");
+        }
+    }
+    Ok(())
+}
+
+/// A runtime that makes its containers, and to the probe's something is done before it can be looked at.
+const DISTURBED: &str = r#"#!/bin/bash
+case "$*" in *" create "*quilt-gpu-probe*) BEFORE ;; *) exec RUNTIME "$@" ;; esac
+RUNTIME "$@" || exit
+for last; do :; done
+previous=
+for argument in "$@"; do [ "$previous" = --pid-file ] && pid=$(cat "$argument"); previous=$argument; done
+AFTER
+"#;
+
+/// What could not be seen is no word against a runtime: whatever disturbs the probe, no container loses its list.
+#[test]
+fn a_disturbed_probe_says_nothing() -> Result<()> {
+    let test = "a_disturbed_probe_says_nothing";
+    let dead = r#"kill -9 $pid; while read -r _ _ state _ </proc/$pid/stat && [ "$state" != Z ]; do sleep 0.01; done 2>/dev/null; true"#;
+    let another = "sleep 5 </dev/null >/dev/null 2>&1 & echo $! >/sys/fs/cgroup/devices/$last/cgroup.procs";
+    // Only the first, only those with a list that are not first: both are chance.
+    let first = "[ -e FLAG ] || { touch FLAG; echo by chance >&2; exit 1; }";
+    let killed = "kill -9 $$";
+    for (name, before, after, expected, reason) in [
+        ("dead", ":", dead, "not-tried", "ended"),
+        ("another", ":", another, "not-tried", "is in its cgroup"),
+        ("killed", killed, ":", "not-tried", "was killed"),
+        ("chance", first, ":", ENFORCED, ""),
+        ("never", "echo never >&2; exit 1", ":", "not-tried", "never"),
+    ] {
+        let folder = Scratch::new()?;
+        let flag = folder.join("flag");
+        let text = DISTURBED.replace("RUNTIME", crate::RUNC).replace("BEFORE", before).replace("AFTER", after);
+        let text = text.replace("FLAG", &flag.to_string_lossy());
+        let Some(over) = Over::new(test, &program(folder.join("runc-odd"), &text)?, V1)? else { return Ok(()) };
+        let probed = over.probed()?;
+        let told = probed["reason"].as_str().unwrap_or_default();
+        assert!(probed["filter"] == expected && told.contains(reason), "{name}: {probed}");
+        assert_eq!(over.see("all", &Spec::new().edit(allow_all))?.gpus()?.len(), 0, "{name}: {probed}");
+        // The next refresh tries again.
+        program(folder.join("runc-odd"), &format!("#!/bin/sh\nexec {} \"$@\"\n", crate::RUNC))?;
+        assert_eq!(over.probed()?["filter"], ENFORCED, "{name}");
     }
     Ok(())
 }

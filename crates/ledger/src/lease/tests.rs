@@ -13,6 +13,7 @@ fn container(cgroup: Option<&str>) -> Lease {
         cgroup: cgroup.map(str::to_owned),
         pid: 5,
         start: 6,
+        made: None,
     })
 }
 
@@ -47,6 +48,45 @@ fn a_container_is_gone_only_when_nothing_is_left() {
 }
 
 #[test]
+fn who_sees_another_world_cannot_say_that_a_container_is_gone() {
+    let world = World::new();
+    let judge = |lease: &Lease| standing(lease, Token::Void, &world);
+    let made_here = |draining: bool, init| {
+        let made = Some(Made { init, ..Made::here(&world) });
+        let mut lease = container(Some("/box/c"));
+        match &mut lease.holder {
+            HeldBy::Container { made: old, .. } if !draining => *old = made,
+            holder => *holder = HeldBy::Draining { container: "c".into(), cgroup: "/box/c".into(), made },
+        }
+        Lease::parse(&serde_json::to_vec(&lease).unwrap()).unwrap()
+    };
+    for draining in [false, true] {
+        let (early, begun) = (made_here(draining, None), made_here(draining, Some((9, 7))));
+        for (namespaces, held, words) in [
+            ((1, 2), false, ""),
+            ((3, 2), true, "pid namespace 1"),
+            ((1, 3), true, "cgroup namespace 2"),
+            ((0, 2), true, "pid namespace 1"),
+            ((1, 0), true, "cgroup namespace 2"),
+        ] {
+            world.with(|w| w.namespaces = namespaces);
+            for lease in [&early, &begun] {
+                let standing = judge(lease);
+                assert_eq!(matches!(standing, Standing::Held(_)), held, "{namespaces:?} {standing:?}");
+                assert!(!held || format!("{standing:?}").contains(words), "{standing:?}");
+            }
+        }
+        // Neither its folder nor its cgroup are seen, but it.
+        world.with(|w| (w.namespaces = (1, 2), w.alive.insert(9)));
+        assert!(format!("{:?}", judge(&begun)).contains("first process 9"));
+        assert!(matches!(judge(&early), Standing::Gone(_)));
+        world.with(|w| (w.alive.clear(), w.boot = Ok("boot-2".into()), w.namespaces = (3, 3)));
+        assert!(matches!(judge(&begun), Standing::Gone(_)), "another boot ends it for everybody");
+        world.with(|w| (w.boot = Ok("boot-1".into()), w.namespaces = (1, 2)));
+    }
+}
+
+#[test]
 fn names_and_reservations_end_their_own_way() {
     let world = World::new();
     let by_name = lease(HeldBy::Name { name: "vm:a".into() });
@@ -67,6 +107,8 @@ fn newer_fields_are_ignored_and_other_layouts_are_not_judged() {
     value["colour"] = "blue".into();
     value["holder"]["container"]["mood"] = 1.into();
     assert_eq!(Lease::parse(value.to_string().as_bytes()).unwrap(), lease);
+    value["holder"]["container"].as_object_mut().unwrap().remove("made");
+    assert_eq!(Lease::parse(value.to_string().as_bytes()).unwrap(), lease, "of an earlier version");
     value["version"] = 2.into();
     assert!(Lease::parse(value.to_string().as_bytes()).unwrap_err().contains("layout 2"));
     assert!(Lease::parse(b"").unwrap_err().contains("cannot be read"));

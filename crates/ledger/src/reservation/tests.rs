@@ -156,7 +156,7 @@ fn a_gpu_that_someone_else_holds_cannot_be_redeemed() {
     let other = stage.holder("other", 5);
     let gpu = &reserved.contract.gpus[..1];
     let locked = stage.ledger.lock().unwrap();
-    stage.ledger.write_leases(&locked, gpu, other.key.as_str(), &other.held_by(), "boot-1").unwrap();
+    stage.ledger.write_leases(&locked, gpu, other.key.as_str(), &other.held_by(&stage.world), "boot-1").unwrap();
     drop(locked);
     refused(stage.ledger.redeem(&reserved.token, &stage.holder("a", 1)), "reservation-replay");
     // Once that one is gone, the reservation is as good as it was.

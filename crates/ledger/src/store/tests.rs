@@ -223,8 +223,9 @@ fn a_failing_lease_takes_back_the_others() {
     let granted =
         [Granted { pci: GPU0.into(), uuid: None, minor: None }, Granted { pci: GPU1.into(), uuid: None, minor: None }];
     std::fs::create_dir(ledger.path(&Name::path(GPU1, a.key.as_str()))).unwrap();
-    let error =
-        ledger.write_leases(&ledger.lock().unwrap(), &granted, a.key.as_str(), &a.held_by(), "boot-1").unwrap_err();
+    let error = ledger
+        .write_leases(&ledger.lock().unwrap(), &granted, a.key.as_str(), &a.held_by(&world), "boot-1")
+        .unwrap_err();
     assert!(error.to_string().contains(GPU1), "{error}");
     assert_eq!(taken(&ledger).keys().collect::<Vec<_>>(), [GPU1], "only the folder in the way");
     assert!(ledger.grant(&node, &count(2), &a).is_err());

@@ -34,32 +34,45 @@ struct Traces<'a> {
     bundle: PathBuf,
 }
 
+/// Why there is none.
+pub(super) enum Failure {
+    /// The low-level runtime makes none, by its own account; its words.
+    Refused(String),
+    /// Anything else: it did not end, or was ended, or there is no room.
+    Other(String),
+}
+
 impl<'a> Container<'a> {
     /// Makes one below `folder`, that may open [`ALLOWED`], or with no device list at all.
     ///
     /// # Errors
     /// What failed, with the low-level runtime's own words.
-    pub(super) fn create(folder: &Path, low_level: &'a Path, list: bool) -> Result<Self, String> {
-        let name = format!("{NAME}{}", node::random_hex128().map_err(|cause| cause.to_string())?);
+    pub(super) fn create(folder: &Path, low_level: &'a Path, list: bool) -> Result<Self, Failure> {
+        let other = |why| Failure::Other(why);
+        let random = node::random_hex128().map_err(|cause| other(cause.to_string()))?;
+        let name = format!("{NAME}{random}");
         let traces = Traces { low_level, bundle: folder.join(&name) };
         let bundle = &traces.bundle;
         lay_out(bundle, &name, list)
-            .map_err(|cause| format!("cannot make a bundle in {}: {cause}", bundle.display()))?;
+            .map_err(|cause| other(format!("cannot make a bundle in {}: {cause}", bundle.display())))?;
         let mut create = traces.command();
         create.arg("create").arg("--bundle").arg(bundle).arg("--pid-file").arg(bundle.join("pid")).arg(&name);
         let said = bundle.join("stderr");
         // Its container keeps the descriptors: a pipe would never end.
-        let errors = File::create(&said).map_err(|cause| format!("cannot create {}: {cause}", said.display()))?;
+        let errors =
+            File::create(&said).map_err(|cause| other(format!("cannot create {}: {cause}", said.display())))?;
         let ended = finished(create.stderr(errors));
         let text = fs::read_to_string(&said).unwrap_or_default();
         let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it gave no reason");
         match ended {
             Ok(true) => {}
-            Ok(false) => return Err(format!("{} makes no container: {last}", low_level.display())),
-            Err(why) => return Err(why),
+            Ok(false) => {
+                return Err(Failure::Refused(format!("{} makes no container: {last}", low_level.display())));
+            }
+            Err(why) => return Err(other(why)),
         }
         let pid = fs::read_to_string(bundle.join("pid")).ok().and_then(|text| text.trim().parse().ok());
-        let pid = pid.ok_or_else(|| format!("{} made a container and told no process", low_level.display()))?;
+        let pid = pid.ok_or_else(|| other(format!("{} made a container and told no process", low_level.display())))?;
         Ok(Self { pid, _traces: traces })
     }
 }
@@ -117,7 +130,7 @@ pub(super) fn calls_itself(folder: &Path, low_level: &Path) -> (String, String) 
     }
 }
 
-/// Waits for a program; whether it succeeded.
+/// Waits for a program; whether it succeeded. One that was killed says nothing.
 fn finished(command: &mut Command) -> Result<bool, String> {
     let program = command.get_program().to_owned();
     let failed = |cause| format!("cannot run {}: {cause}", program.display());
@@ -125,6 +138,7 @@ fn finished(command: &mut Command) -> Result<bool, String> {
     let begin = Instant::now();
     loop {
         match child.try_wait().map_err(failed)? {
+            Some(status) if status.code().is_none() => return Err(format!("{} was killed", program.display())),
             Some(status) => return Ok(status.success()),
             None if begin.elapsed() < PATIENCE => sleep(Duration::from_millis(2)),
             None => {
