@@ -50,7 +50,7 @@ fn capabilities_by_any_spelling() {
     }
     let bounding =
         Spec::default().text().replace(r#""effective":["CAP_CHOWN","CAP_MKNOD"]"#, r#""effective":["CAP_SYS_ADMIN"]"#);
-    let judgement = common::judge_text(&bounding, &By::default(), &common::Fake::default());
+    let judgement = judge_text(&bounding, &By::default(), &Fake::default());
     assert!(judgement.notes.iter().any(|note| note.rule == "cap"));
 }
 

@@ -5,9 +5,10 @@
 
 mod container;
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use contract::config::Verify;
 use contract::inventory::{Filter, LowLevel};
@@ -20,6 +21,9 @@ use container::{Container, Failure};
 /// Why a container tells nothing.
 const ENDED: &str = "the container's process ended before it was looked at";
 
+/// How long somebody else may look.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The lock of whoever looks at the node: probes would sweep each other's containers away.
 pub(super) struct Turn {
     asked: SystemTime,
@@ -27,14 +31,26 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Waits for its turn.
+    /// Waits for its turn, not for ever: containers wait for us.
     pub(super) fn wait(setup: &Setup) -> Result<Self, String> {
         let asked = SystemTime::now();
         let path = setup.state_dir().join("refresh.lock");
         let failed = |cause| format!("cannot lock {}: {cause}", path.display());
         let lock = File::options().create(true).append(true).open(&path).map_err(failed)?;
-        lock.lock().map_err(failed)?;
-        Ok(Self { asked, _lock: lock })
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(Self { asked, _lock: lock }),
+                Err(TryLockError::Error(cause)) => return Err(failed(cause)),
+                Err(TryLockError::WouldBlock) if Instant::now() > until => {
+                    let (path, seconds) = (path.display(), PATIENCE.as_secs());
+                    return Err(format!(
+                        "another process has been looking at the node for {seconds} s: it holds {path}"
+                    ));
+                }
+                Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(20)),
+            }
+        }
     }
 }
 

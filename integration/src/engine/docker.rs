@@ -258,7 +258,9 @@ impl Engine for Docker {
     }
 
     fn update(&self, name: &str) -> Option<Result<Ran>> {
-        Some(self.client(&["update", "--cpu-shares", "512", name]))
+        // A quota needs the controller, which may be bound to version 1.
+        let limit = if self.options.groups == Groups::V2 { ["--cpu-shares", "512"] } else { ["--cpus", "0.5"] };
+        Some(self.client(&["update", limit[0], limit[1], name]))
     }
 
     fn crash(&mut self) -> Option<Result<()>> {

@@ -134,7 +134,8 @@ pub(super) fn user_namespace(yard: &mut Yard) -> Result<()> {
     let mut ask = yard.asking(apart(yard.probing("apart-root")), "ids", "nvidia2")?;
     ask.args = ["quilt-probe", "devices", &dev].map(str::to_owned).to_vec();
     ask.binds = vec![("/".into(), "/host".into())];
-    let other = yard.engine.run(&ask)?;
+    let other = yard.engine.run(&ask)?.checked()?;
+    must(other.stdout.contains("/nvidia1\""), format_args!("the host's nodes are not seen: {}", other.stdout))?;
     let opens =
         |line: &str| line.contains(r#""open":"ENXIO""#) && !line.contains("nvidia2\"") && line.contains("/nvidia1\"");
     must(!other.stdout.lines().any(opens), format_args!("another's GPU opens: {}", other.stdout))?;

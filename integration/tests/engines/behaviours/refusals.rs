@@ -16,7 +16,8 @@ pub(super) fn full_node(yard: &mut Yard) -> Result<()> {
     }
     must(all.len() == GPUS, format_args!("the GPUs given out: {all:?}"))?;
     let next = yard.engine.run(&yard.asking(yard.probing("next"), "count", "1")?)?;
-    must(!next.ok() && next.stderr.contains("CAPACITY_FULL"), format_args!("told: {next:?}"))?;
+    let told = next.stderr.contains("CAPACITY_FULL") && next.stderr.contains("try again when");
+    must(!next.ok() && told, format_args!("told: {next:?}"))?;
     for gpu in &yard.site.host.gpus {
         let told = next.stderr.contains(&gpu.uuid) || next.stderr.contains(&gpu.pci);
         must(!told, format_args!("a tenant learns of others: {}", next.stderr))?;
@@ -33,9 +34,9 @@ pub(super) fn bind(yard: &mut Yard) -> Result<()> {
     let shown = node.display().to_string();
     let bound = |ask: Ask| Ask { binds: vec![(node.clone(), "/x".into())], ..ask };
     let ask = bound(yard.probing("bound"));
-    yard.refused(&ask, &["TENANT_GPU_MOUNT", &shown, "/mounts/"])?;
+    yard.refused(&ask, &["TENANT_GPU_MOUNT", &shown, "/mounts/", "leave the mount out, and ask for a GPU with"])?;
     let ask = yard.asking(bound(yard.probing("bound-asking")), "count", "1")?;
-    yard.refused(&ask, &["TENANT_GPU_MOUNT", &shown])?;
+    yard.refused(&ask, &["TENANT_GPU_MOUNT", &shown, "leave the mount out: the GPUs that were asked for"])?;
     let folder = yard.site.host.root.join("dev");
     let ask = Ask { binds: vec![(folder, "/x".into())], ..yard.probing("folder") };
     yard.refused(&ask, &["TENANT_GPU_MOUNT"])
@@ -58,7 +59,7 @@ pub(super) fn device(yard: &mut Yard) -> Result<()> {
 pub(super) fn strict(yard: &mut Yard) -> Result<()> {
     let strict = |yard: &Yard, name: &str| yard.asking(yard.probing(name), "strict", "true");
     let ask = yard.asking(strict(yard, "strict")?, "count", "1")?;
-    yard.refused(&ask, &["STRICT_GPU_CONFLICT"])?;
+    yard.refused(&ask, &["STRICT_GPU_CONFLICT", "drop strict, or drop the GPU request"])?;
     exactly(&yard.see(&strict(yard, "strict-alone")?)?, 0)?;
     Ok(())
 }
@@ -77,5 +78,5 @@ pub(super) fn privileged(yard: &mut Yard) -> Result<()> {
     let ran = yard.engine.run(&privileged(Ask::new("fuse", "deb:1", ["sh", "-c", fuse])))?.checked()?;
     must(ran.stdout.contains("open"), format_args!("a privileged container lost /dev/fuse: {ran:?}"))?;
     let ask = yard.asking(privileged(yard.probing("privileged-asking")), "count", "1")?;
-    yard.refused(&ask, &["quilt-gpu"])
+    yard.refused(&ask, &["UNSAFE_SPEC", "privileged"])
 }
