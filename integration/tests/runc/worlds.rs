@@ -7,7 +7,7 @@ use std::time::Duration;
 use integration::{Ran, Result, Runc, Spec, run};
 use serde_json::Value;
 
-use crate::{Bench, RUNC, VERSION_2, bytes, inside};
+use crate::{Bench, RUNC, VERSION_1, VERSION_2, bytes, inside};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -26,7 +26,7 @@ fn a_living_container_keeps_its_gpu() -> Result<()> {
     let test = "a_living_container_keeps_its_gpu";
     let Some(mut bench) = Bench::new(test, 1)? else { return Ok(()) };
     // An engine with mounts of its own, and an operator without.
-    let program = inside(bench.site.join("ours"), &bench.site.quilt.runtime(), "true")?;
+    let program = inside(bench.site.join("ours"), &bench.site.quilt.runtime(), VERSION_1)?;
     bench.runc = Runc::new(program, bench.site.join("runc"))?;
     let asking = Spec::new().env("QUILT_GPU_COUNT", "1").args(["quilt-probe", "sleep"]);
     let helper = bench.site.quilt.command().get_program().to_owned();
