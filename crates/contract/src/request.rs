@@ -107,6 +107,9 @@ pub struct Words {
 pub const KEYS: &[&str] =
     &["count", "ids", "profile", "kind", "capabilities", "sharing", "wait", "fallback", "strict", "contract"];
 
+/// The keys that are offered: of the others only values that change nothing are taken.
+pub const OFFERED: &[&str] = &["count", "ids", "kind", "capabilities", "strict", "contract"];
+
 /// Most ids that one request may name.
 const MAX_IDS: usize = 256;
 
@@ -194,7 +197,8 @@ impl Words {
                     "request-shape",
                     "a reservation already says which GPUs",
                     place,
-                    value,
+                    // A token is a secret, whatever is wrong beside it.
+                    "",
                     "give the token alone",
                 ));
             }
@@ -284,7 +288,7 @@ fn word(place: &str, value: &str) -> Result<String, Refusal> {
             "a word of letters, digits, '.', '-', '_' or '+'",
             place,
             value,
-            "for example a100 or 1g.10gb",
+            "for example a100",
         ));
     }
     Ok(text)
@@ -311,7 +315,7 @@ fn ids<'a>(place: &str, list: impl Iterator<Item = &'a str>) -> Result<Vec<Strin
                 "an id is empty or malformed",
                 place,
                 id,
-                "name GPUs as nvidia0, GPU-<uuid>, MIG-<uuid> or a PCI address",
+                "name GPUs as nvidia0, GPU-<uuid> or a PCI address",
             ));
         }
         if out.iter().any(|seen| seen.eq_ignore_ascii_case(id)) {
