@@ -77,7 +77,7 @@ pub fn run(call: &Call, mut stdin: impl Read) -> Result<(), Vec<Refusal>> {
         if let (Some(key), Some(ledger)) = (&call.key, Ledger::open_existing(setup.state_dir())) {
             // The stage comes after the container's state is gone. A lease that stays is reclaimed later.
             if ledger.state_folder(key).is_none_or(|folder| !folder.exists()) {
-                let _ = restore::give_back(&ledger, key);
+                let _ = restore::end(&ledger, &setup, key, "its process ended");
             }
         }
         return Ok(());

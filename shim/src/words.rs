@@ -13,12 +13,26 @@ const STRICT_VARIABLE: &str = "QUILT_STRICT";
 /// The key of a reservation's token, which in a pod only the node's agent writes.
 const TOKEN: &str = "contract";
 
-/// How an engine says where a container stands in a pod: its type, its name, the pod's UID. CRI-O first: it copies every
-/// annotation of a pod, containerd's keys among them, and writes its own over them.
-const ENGINES: [[&str; 3]; 2] = [
-    ["io.kubernetes.cri-o.ContainerType", "io.kubernetes.container.name", "io.kubernetes.pod.uid"],
-    ["io.kubernetes.cri.container-type", "io.kubernetes.cri.container-name", "io.kubernetes.cri.sandbox-uid"],
+/// How an engine says where a container stands in a pod: its type, its name, the pod's UID, name and namespace. CRI-O
+/// first: it copies every annotation of a pod, containerd's keys among them, and writes its own over them.
+const ENGINES: [[&str; 5]; 2] = [
+    [
+        "io.kubernetes.cri-o.ContainerType",
+        "io.kubernetes.container.name",
+        "io.kubernetes.pod.uid",
+        "io.kubernetes.pod.name",
+        "io.kubernetes.pod.namespace",
+    ],
+    [
+        "io.kubernetes.cri.container-type",
+        "io.kubernetes.cri.container-name",
+        "io.kubernetes.cri.sandbox-uid",
+        "io.kubernetes.cri.sandbox-name",
+        "io.kubernetes.cri.sandbox-namespace",
+    ],
 ];
+/// Most bytes of a name in a pod's place that are kept; Kubernetes takes none that is longer.
+const MAX_POD_NAME: usize = 253;
 /// Where CRI-O says which annotations are kubelet's, as a JSON object.
 const CRIO_ANNOTATIONS: &str = "io.kubernetes.cri-o.Annotations";
 
@@ -38,6 +52,8 @@ enum Place<'a> {
         name: &'a str,
         /// The pod's UID.
         uid: &'a str,
+        /// The pod's name and namespace, where the engine tells them.
+        pod: [Option<&'a str>; 2],
     },
 }
 
@@ -69,9 +85,11 @@ fn place<'a>(spec: &'a Node<'_>) -> Place<'a> {
     match known {
         None => Place::Alone,
         Some(("sandbox", _)) => Place::Sandbox,
-        Some((_, [_, name, uid])) => {
-            Place::InPod { name: annotation(spec, name).unwrap_or(""), uid: annotation(spec, uid).unwrap_or("") }
-        }
+        Some((_, [_, name, uid, pod, namespace])) => Place::InPod {
+            name: annotation(spec, name).unwrap_or(""),
+            uid: annotation(spec, uid).unwrap_or(""),
+            pod: [pod, namespace].map(|key| annotation(spec, key)),
+        },
     }
 }
 
@@ -84,10 +102,14 @@ pub(crate) fn way_to_ask(spec: &Node<'_>, policy: &RequestPolicy) -> String {
     }
 }
 
-/// The container's place in a pod, for reservations that are bound to one.
+/// The container's place in a pod: for reservations that are bound to one, and for whoever looks for the pod.
 pub(crate) fn in_pod(spec: &Node<'_>) -> Option<PodContainer> {
     match place(spec) {
-        Place::InPod { name, uid } => Some(PodContainer { uid: uid.to_owned(), container: name.to_owned() }),
+        Place::InPod { name, uid, pod } => {
+            let bounded = |text: &str| text[..text.floor_char_boundary(MAX_POD_NAME)].to_owned();
+            let [pod, namespace] = pod.map(|text| text.map(bounded));
+            Some(PodContainer { uid: bounded(uid), container: bounded(name), name: pod, namespace })
+        }
         Place::Alone | Place::Sandbox => None,
     }
 }
@@ -350,7 +372,7 @@ mod tests {
         }
         let bytes = crio("container", posing, "");
         let place = in_pod(&contract::json::parse_oci(bytes.as_bytes()).unwrap());
-        assert_eq!(place, Some(PodContainer { uid: "u-1".into(), container: "main".into() }));
+        assert_eq!(place, Some(PodContainer::new("u-1", "main")));
     }
 
     #[test]

@@ -55,6 +55,7 @@ impl Holder {
             cgroup: self.cgroup.clone(),
             pid: self.creator.pid,
             start: self.creator.start,
+            pod: self.pod.clone(),
         }
     }
 }

@@ -16,7 +16,7 @@ struct Stage {
 }
 
 fn of(uid: &str, container: &str) -> PodContainer {
-    PodContainer { uid: uid.into(), container: container.into() }
+    PodContainer::new(uid, container)
 }
 
 impl Stage {

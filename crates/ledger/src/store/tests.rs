@@ -64,10 +64,7 @@ fn a_restarted_container_gets_its_previous_gpu() {
 fn a_pods_container_gets_its_previous_gpu_under_another_id() {
     let (dir, world, node) = (state(), World::new(), inventory(3));
     let ledger = ledger(&dir, &world);
-    let of_pod = |id: &str, uid: &str| Holder {
-        pod: Some(PodContainer { uid: uid.into(), container: "main".into() }),
-        ..holder(&world, id, 1)
-    };
+    let of_pod = |id: &str, uid: &str| Holder { pod: Some(PodContainer::new(uid, "main")), ..holder(&world, id, 1) };
     let (first, again, other) = (of_pod("a1", "u-1"), of_pod("a2", "u-1"), of_pod("b1", "u-2"));
     ledger.grant(&node, &ids(&["nvidia1"]), &first).unwrap();
     ledger.release(&first.key).unwrap();
