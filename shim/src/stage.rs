@@ -17,6 +17,7 @@ use crate::lowlevel::Seen;
 use crate::restore;
 use crate::setup::Setup;
 use crate::verify;
+use crate::words;
 
 /// Most bytes of container state that are read.
 const MAX_STATE: u64 = 1 << 20;
@@ -133,7 +134,9 @@ fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> 
     let system = Node::new(&setup.config.host);
     let decision = decide(bytes, &bundle.path, &low_level, setup, &system);
     if !decision.refusals.is_empty() {
-        return Err(decision.refusals);
+        let mut refusals = decision.refusals;
+        refusals.iter_mut().for_each(|refusal| words::show_entry(&decision.spec, refusal));
+        return Err(refusals);
     }
     match contract {
         Some(contract) => with_contract(&decision, &bundle, state, &contract, &system).map_err(one),

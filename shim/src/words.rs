@@ -2,7 +2,7 @@
 
 use contract::config::RequestPolicy;
 use contract::json::{Node, parse_data, pointer_token};
-use contract::request::{Asked, KEYS, Source, Words};
+use contract::request::{Asked, KEYS, OFFERED, Source, Words};
 use contract::{Code, Note, Refusal};
 use ledger::PodContainer;
 
@@ -10,6 +10,9 @@ const ANNOTATION: &str = "quilt.gpu/";
 const GRANT_ANNOTATION: &str = "grant.quilt.gpu/";
 const VARIABLE: &str = "QUILT_GPU_";
 const STRICT_VARIABLE: &str = "QUILT_STRICT";
+/// The variable of a reservation's token, and what is shown instead of one.
+const TOKEN_VARIABLE: &str = "QUILT_GPU_CONTRACT";
+const HIDDEN: &str = "(token)";
 /// The key of a reservation's token, which in a pod only the node's agent writes.
 const TOKEN: &str = "contract";
 
@@ -129,11 +132,11 @@ fn annotations(spec: &Node<'_>, place: Place<'_>) -> Result<Words, Refusal> {
                 None => {
                     return Err(invalid("the key names no container of the pod", &at, value, &bare(&member.key, name)));
                 }
-                Some((TOKEN, _)) => return Err(not_the_tenants(&at, value)),
+                Some((TOKEN, _)) => return Err(not_the_tenants(&at)),
                 Some((key, container)) if container == name => key,
                 Some(_) => continue,
             },
-            Place::InPod { .. } if !is_kubelets(spec, &member.key, value) => return Err(not_the_tenants(&at, value)),
+            Place::InPod { .. } if !is_kubelets(spec, &member.key, value) => return Err(not_the_tenants(&at)),
             _ => rest,
         };
         let known = KEYS.iter().find(|known| **known == key && (granted.is_none() || key == TOKEN));
@@ -141,7 +144,7 @@ fn annotations(spec: &Node<'_>, place: Place<'_>) -> Result<Words, Refusal> {
             let help = if granted.is_some() {
                 format!("the node's agent writes {GRANT_ANNOTATION}{TOKEN} alone")
             } else {
-                format!("known keys are {}", KEYS.join(", "))
+                format!("known keys are {}", OFFERED.join(", "))
             };
             return Err(invalid("unknown request key", &at, value, &help));
         };
@@ -170,10 +173,10 @@ fn is_kubelets(spec: &Node<'_>, key: &str, value: &str) -> bool {
     parse_data(list.as_bytes()).is_ok_and(|list| list.get(key).and_then(Node::as_str) == Some(value))
 }
 
-fn not_the_tenants(at: &str, value: &str) -> Refusal {
+fn not_the_tenants(at: &str) -> Refusal {
     let message = "in a pod, a reservation's token is the node agent's to bring, not the pod's";
     let help = "take the key out of the pod, and ask with quilt.gpu/count.<container>";
-    Refusal::new(Code::Policy, "request-grant", message, help).at(at, value)
+    Refusal::new(Code::Policy, "request-grant", message, help).at(at, "")
 }
 
 /// Later copies of a variable win, as in the container itself.
@@ -213,13 +216,39 @@ pub(crate) fn unknown_variables(spec: &Node<'_>, policy: &RequestPolicy) -> Vec<
     notes
 }
 
-/// What stands at a variable's place is the whole entry: people know the variable by its name, not by its position.
+/// What stands at a variable's place is the whole entry: people know the variable by its name, not by its position. But a
+/// token is a secret, wherever among the words of a request it was written.
 pub(crate) fn show_entry(spec: &Node<'_>, refusal: &mut Refusal) {
     let index = refusal.at.strip_prefix("/process/env/").and_then(|index| index.parse::<usize>().ok());
     let items = spec.path(&["process", "env"]).map(Node::items).unwrap_or_default();
     if let Some(entry) = index.and_then(|index| items.get(index)).and_then(Node::as_str) {
         refusal.value = entry.to_owned();
     }
+    let at_variable = [VARIABLE, STRICT_VARIABLE].iter().any(|name| refusal.value.starts_with(name));
+    let ours = [ANNOTATION, GRANT_ANNOTATION].map(|prefix| format!("/annotations/{}", pointer_token(prefix)));
+    if index.is_some() && at_variable || ours.iter().any(|place| refusal.at.starts_with(place)) {
+        refusal.value = without_tokens(&refusal.value);
+        refusal.message = without_tokens(&refusal.message);
+    }
+    if let Some((name, _)) = refusal.value.split_once('=').filter(|(name, _)| *name == TOKEN_VARIABLE) {
+        refusal.value = format!("{name}={HIDDEN}");
+    }
+}
+
+/// A text with every word that could be a token hidden: 32 hexadecimal digits on their own.
+fn without_tokens(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
+        let (run, after) = rest.split_at(digits);
+        out.push_str(if run.len() == 32 { HIDDEN } else { run });
+        let others = after.find(|c: char| c.is_ascii_hexdigit()).unwrap_or(after.len());
+        let (between, next) = after.split_at(others);
+        out.push_str(between);
+        rest = next;
+    }
+    out
 }
 
 fn invalid(message: &str, at: &str, value: &str, help: &str) -> Refusal {
@@ -384,6 +413,29 @@ mod tests {
         };
         assert!(help("train").ends_with("name one, quilt.gpu/ids.train"), "{}", help("train"));
         assert!(help(&"n".repeat(51)).contains("cannot be addressed"), "{}", help(&"n".repeat(51)));
+    }
+
+    #[test]
+    fn a_token_is_never_shown() {
+        let env = |entries: &str| format!(r#"{{"process":{{"env":[{entries}]}}}}"#);
+        let annotated = |key: &str| format!(r#"{{"annotations":{{"{key}":"{TOKEN_VALUE}"}}}}"#);
+        for spec in [
+            env(&format!(r#""QUILT_GPU_CONTRACT={TOKEN_VALUE}","QUILT_GPU_COUNT=1""#)),
+            env(&format!(r#""QUILT_GPU_CONTRACT={TOKEN_VALUE}0""#)),
+            env(&format!(r#""QUILT_GPU_COUNT={TOKEN_VALUE}""#)),
+            env(&format!(r#""QUILT_GPU_COUNT=1","QUILT_GPU_WAIT={TOKEN_VALUE}""#)),
+            annotated("quilt.gpu/contrakt"),
+            annotated("quilt.gpu/count"),
+            annotated("grant.quilt.gpu/contrakt"),
+            pod(&format!(r#","quilt.gpu/contract":"{TOKEN_VALUE}""#)),
+            pod(&format!(r#","quilt.gpu/contract.main":"{TOKEN_VALUE}""#)),
+            crio("container", &format!(r#""grant.quilt.gpu/contract":"{TOKEN_VALUE}""#), ""),
+        ] {
+            let spec = contract::json::parse_oci(spec.as_bytes()).unwrap();
+            let mut refusal = read(&spec, &RequestPolicy::default()).unwrap_err();
+            show_entry(&spec, &mut refusal);
+            assert!(!format!("{refusal:?}").contains(TOKEN_VALUE), "{refusal:?}");
+        }
     }
 
     #[test]

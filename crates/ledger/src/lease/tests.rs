@@ -13,6 +13,7 @@ fn container(cgroup: Option<&str>) -> Lease {
         cgroup: cgroup.map(str::to_owned),
         pid: 5,
         start: 6,
+        pod: None,
     })
 }
 
