@@ -39,8 +39,8 @@ pub(crate) fn created(entry: &Created<'_>) -> Result<(), AuditError> {
     fields.insert("spec_before".into(), before.into());
     if let Asked::Gpus(request) = entry.asked {
         fields.insert("request".into(), serde_json::to_value(request).unwrap_or_default());
-    } else if let Asked::Reserved { source, .. } = entry.asked {
-        fields.insert("request".into(), json!({"reservation": true, "source": source}));
+    } else if let Asked::Reserved { source, request, .. } = entry.asked {
+        fields.insert("request".into(), json!({"reservation": true, "source": source, "asked": request}));
     }
     if let Some(contract) = entry.contract {
         fields.insert("contract".into(), contract.id.as_str().into());

@@ -69,7 +69,18 @@ pub(crate) fn read(spec: &Node<'_>, policy: &RequestPolicy) -> Result<Asked, Ref
     if place == Place::Sandbox {
         return Ok(Asked::Nothing);
     }
-    let annotated = annotations(spec, place)?;
+    let mut annotated = annotations(spec, place)?;
+    if matches!(place, Place::InPod { .. })
+        && let Some(token) = annotated.take(TOKEN)
+    {
+        // The agent's token answers what the pod asks for, if it asks for anything.
+        let asked = annotated.ask(Source::Annotation)?;
+        let mut reserved = token.with_strict_of(&annotated).ask(Source::Annotation)?;
+        if let (Asked::Reserved { request, .. }, Asked::Gpus(asked)) = (&mut reserved, asked) {
+            *request = Some(asked);
+        }
+        return Ok(reserved);
+    }
     let variables = if place == Place::Alone && policy.environment { environment(spec) } else { Words::default() };
     // One source makes the request, annotations first; strict counts wherever it was said.
     if annotated.ask_for_gpus() {
@@ -264,6 +275,7 @@ mod tests {
         match read(&contract::json::parse_oci(spec.as_bytes()).unwrap(), &policy) {
             Ok(Asked::Nothing) => "nothing".into(),
             Ok(Asked::Gpus(r)) => format!("{:?} {} [{}]", r.source, r.count, r.ids.join(" ")),
+            Ok(Asked::Reserved { request: Some(r), .. }) => format!("reserved for {}", r.count),
             Ok(Asked::Reserved { .. }) => "reserved".into(),
             Err(r) => format!("{} {}", r.code.name(), r.at),
         }
@@ -352,6 +364,16 @@ mod tests {
             (pod(r#","quilt.gpu/contract":"0123""#), true, "INVALID_GPU_REQUEST /annotations/quilt.gpu~1contract"),
             (pod(r#","grant.quilt.gpu/count":"1""#), true, "INVALID_GPU_REQUEST /annotations/grant.quilt.gpu~1count"),
             (pod(r#","grant.quilt.gpu/contract":"0123456789abcdef0123456789abcdef""#), true, "reserved"),
+            (
+                pod(r#","grant.quilt.gpu/contract":"0123456789abcdef0123456789abcdef","quilt.gpu/count.main":"2""#),
+                true,
+                "reserved for 2",
+            ),
+            (
+                pod(r#","grant.quilt.gpu/contract":"0123456789abcdef0123456789abcdef","quilt.gpu/strict.main":"true""#),
+                true,
+                "STRICT_GPU_CONFLICT /annotations/quilt.gpu~1strict.main",
+            ),
             (
                 r#"{"annotations":{"io.kubernetes.cri.container-type":"sandbox","quilt.gpu/count":"1"}}"#.to_owned(),
                 true,

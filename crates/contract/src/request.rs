@@ -50,6 +50,17 @@ pub struct Request {
 }
 
 impl Request {
+    /// Whether a word was given.
+    pub(crate) fn says(&self, word: &str) -> bool {
+        self.places.of(word).is_some()
+    }
+
+    /// Whether both ask for the same; where the words stand does not count.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Self { places: other.places.clone(), ..self.clone() } == *other
+    }
+
     /// Where a word stands (`count`, `ids`, `kind` …); when it was not given, the word that makes this a request.
     #[must_use]
     pub fn place(&self, word: &str) -> &str {
@@ -93,6 +104,8 @@ pub enum Asked {
         token: String,
         /// Where it was read.
         source: Source,
+        /// What the container itself asks for, which the reservation has to be.
+        request: Option<Request>,
     },
 }
 
@@ -156,6 +169,13 @@ impl Words {
         self
     }
 
+    /// Takes a key out, as words of their own.
+    #[must_use]
+    pub fn take(&mut self, key: &str) -> Option<Self> {
+        let at = self.given.iter().position(|(known, _, _)| *known == key)?;
+        Some(Self { given: vec![self.given.remove(at)] })
+    }
+
     fn get(&self, key: &str) -> Option<(&str, &str)> {
         self.given.iter().find(|(k, _, _)| *k == key).map(|(_, place, value)| (place.as_str(), value.as_str()))
     }
@@ -202,7 +222,7 @@ impl Words {
                     "give the token alone",
                 ));
             }
-            return Ok(Asked::Reserved { token: checked_token(place, value)?, source });
+            return Ok(Asked::Reserved { token: checked_token(place, value)?, source, request: None });
         }
         let place = self.get("ids").or_else(|| self.get("count")).map_or("", |(place, _)| place);
         let (count, ids) = agree(count, ids.unwrap_or_default(), place)?;

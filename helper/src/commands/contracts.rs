@@ -102,7 +102,7 @@ fn prepare(args: &Prepare, context: &mut Context<'_>) -> Result<(), Failure> {
     };
     let pod = args.bound_to()?;
     match from_json(&read(&args.request)?) {
-        Ok(Asked::Gpus(request)) => reserve(&request, &id, pod.as_ref(), context),
+        Ok(Asked::Gpus(request)) => reserve(&request, (&id, args.id.is_some()), pod.as_ref(), context),
         Ok(_) => context.document(
             &json!({ "token": null, "contract": null, "message": "no GPU is asked for, and none is granted" }),
         ),
@@ -120,14 +120,19 @@ struct Prepared<'a> {
     contract: &'a Contract,
 }
 
-fn reserve(request: &Request, id: &str, pod: Option<&PodContainer>, context: &mut Context<'_>) -> Result<(), Failure> {
+fn reserve(
+    request: &Request,
+    (id, given): (&str, bool),
+    pod: Option<&PodContainer>,
+    context: &mut Context<'_>,
+) -> Result<(), Failure> {
     let setup = &context.setup;
     let limits = &setup.config.request;
     let seconds = if pod.is_some() { limits.pod_reservation_seconds } else { limits.reservation_seconds };
     let ledger = Ledger::open(setup.state_dir()).map_err(Failure::internal)?;
     let reserved =
         shim::within_ceilings(request, &setup.config).and_then(|()| inventory::current(setup)).and_then(|inventory| {
-            ledger.reserve(&inventory, request, seconds, pod, &mut |gpus| {
+            ledger.reserve(&inventory, request, seconds, pod, given.then_some(id), &mut |gpus| {
                 ledger::draft(&inventory, gpus, request, &setup.config.policy, id, None, node::now())
             })
         });

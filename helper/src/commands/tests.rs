@@ -176,7 +176,10 @@ fn a_reservation_is_listed_under_its_contract_and_once() {
     }
 
     let (code, out, _) = node.call(&words);
-    assert!(code == 1 && out.contains("contract-id"), "one id twice: {out}");
+    assert_eq!((code, serde_json::from_str::<Value>(&out).unwrap()), (0, prepared), "who asks again gets the same");
+    fs::write(&file, r#"{"gpu_count":2}"#).unwrap();
+    let (code, out, _) = node.call(&words);
+    assert!(code == 1 && out.contains("contract-id") && out.contains("for another request"), "{out}");
     assert_eq!(node.holders(), ["(reserved)"]);
     assert_eq!(node.call(&["lease", "release", "--contract", id]).0, 0);
     assert_eq!(node.holders(), [""; 0]);

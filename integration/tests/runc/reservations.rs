@@ -169,6 +169,29 @@ fn what_belongs_to_a_pod_is_found_by_the_pod() -> Result<()> {
 }
 
 #[test]
+fn a_token_answers_what_the_pod_asks_for() -> Result<()> {
+    let Some(bench) = Bench::new("a_token_answers_what_the_pod_asks_for", 2)? else { return Ok(()) };
+    let one = json!({"gpu_count": 1, "gpu_ids": ["nvidia1"]});
+    let answer = bench.prepared(&one, &["--pod", "8b5e", "--container", "main"])?;
+    for (engine, spec) in [("cri", cri as fn(&str, &str, &str) -> Spec), ("crio", crio)] {
+        let spec = spec("8b5e", "main", text(&answer, "token"));
+        for (what, key, value, words) in [
+            ("count", "quilt.gpu/count.main", "2", ["asks for 2 GPUs", "is for 1 GPU"]),
+            ("ids", "quilt.gpu/ids.main", "nvidia0", ["asks for nvidia0", "is for nvidia1"]),
+        ] {
+            let id = format!("{engine}-{what}");
+            let bundle = bench.sharing(&id, &spec.clone().annotation(key, value))?;
+            bench.refused(&id, &bundle, &["POLICY", words[0], words[1], "the agent has to reserve"])?;
+        }
+        for (what, key, value) in [("one", "quilt.gpu/count.main", "1"), ("named", "quilt.gpu/ids.main", "nvidia1")] {
+            let seen = bench.see(&format!("{engine}-{what}"), &spec.clone().annotation(key, value))?;
+            assert_eq!(seen.gpus()?, BTreeSet::from([1]), "{engine} {what}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn an_init_container_hands_its_gpu_on() -> Result<()> {
     let Some(bench) = Bench::new("an_init_container_hands_its_gpu_on", 1)? else { return Ok(()) };
     let named = json!({"gpu_count": 1, "gpu_ids": ["nvidia0"]});
