@@ -1,5 +1,7 @@
 //! Plain tables for people: columns padded to their widest cell, one line a row. Machines use `--format json`.
 
+use serde_json::Value;
+
 /// The rows under a heading; nothing but the heading when there are none.
 pub(crate) fn render<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
     let cell = |text: &str| if text.is_empty() { "-".to_owned() } else { one_line(text) };
@@ -29,6 +31,13 @@ pub(crate) fn one_line(text: &str) -> String {
 pub(crate) fn short(id: &str) -> &str {
     let long = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     id.get(..12).filter(|_| long).unwrap_or(id)
+}
+
+/// A container's place in a pod as people say it, when the pod's name is known: `NAMESPACE/POD/CONTAINER`.
+pub(crate) fn in_pod(pod: Option<&Value>) -> Option<String> {
+    let text = |field: &str| pod?.get(field)?.as_str().filter(|text| !text.is_empty());
+    let name = text("name")?;
+    Some([text("namespace"), Some(name), text("container")].into_iter().flatten().collect::<Vec<_>>().join("/"))
 }
 
 /// Whether somebody who gives this means the id: whole, or its beginning, from four characters on.

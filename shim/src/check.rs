@@ -97,11 +97,13 @@ fn would_grant(
 ) -> Result<Option<Contract>, Refusal> {
     match &decision.asked {
         Asked::Nothing => Ok(None),
-        Asked::Reserved { token, .. } => {
+        Asked::Reserved { token, request, .. } => {
             let nothing_there = "the node has no ledger yet, so nothing is reserved";
             let ledger =
                 Ledger::open_existing(setup.state_dir()).ok_or_else(|| Refusal::internal("ledger", &nothing_there))?;
-            ledger.reservation(token, words::in_pod(&decision.spec).as_ref()).map(Some)
+            let contract = ledger.reservation(token, words::in_pod(&decision.spec).as_ref())?;
+            request.as_ref().map_or(Ok(()), |request| contract.answers(request))?;
+            Ok(Some(contract))
         }
         Asked::Gpus(request) => {
             grant::within_ceilings(request, &setup.config)?;

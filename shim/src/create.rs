@@ -48,7 +48,7 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
         Ok(None) => Err(one(handover::become_runtime(&container.low_level, &argv))),
         Err(mut refusals) => {
             refusals.iter_mut().for_each(|refusal| words::show_entry(&decision.spec, refusal));
-            record::refused(container, &bundle, &refusals);
+            record::refused(container, &bundle, words::in_pod(&decision.spec).as_ref(), &refusals);
             Err(refusals)
         }
     }
@@ -202,6 +202,7 @@ impl<'a> Making<'a> {
         notes.extend(decision.judgement.notes.iter().cloned());
         let patch = cdi::patch(&decision.spec, &edits).unwrap_or_default();
         self.write(ledger, contract.as_ref(), &edited, &edits)?;
+        let pod = words::in_pod(&decision.spec);
         let entry = record::Created {
             container,
             bundle,
@@ -211,6 +212,7 @@ impl<'a> Making<'a> {
             contract: contract.as_ref(),
             patch: &patch,
             notes: &notes,
+            pod: pod.as_ref(),
         };
         match record::created(&entry) {
             Err(error) if contract.is_some() => return Err(Refusal::internal("audit", &error)),
@@ -285,7 +287,7 @@ impl Made<'_> {
         let Container { call, low_level, .. } = self.container;
         if call.verb != Verb::Create {
             let refusal = handover::become_runtime(low_level, &words);
-            self.undo();
+            self.undo(&refusal.message);
             return Err(vec![refusal]);
         }
         let own_pid_file = self.container.setup.state_dir().join(format!("{}.pid", self.container.key));
@@ -308,11 +310,14 @@ impl Made<'_> {
                     "the container was removed; look at the node's audit log",
                 );
                 record::event(Kind::VerifyFailed, self.container, &refusal.message);
-                self.undo();
+                self.undo("it is not what its contract says");
                 Err(vec![refusal])
             }
             (failed, _) => {
-                self.undo();
+                match &failed {
+                    Ok(status) => self.undo(&format!("status {status}")),
+                    Err(refusal) => self.undo(&refusal.message),
+                }
                 failed.map_err(|refusal| vec![refusal])
             }
         }
@@ -346,12 +351,13 @@ impl Made<'_> {
     }
 
     /// Gives everything back, unless a container of this id exists: then it holds what this key holds.
-    fn undo(&self) {
+    fn undo(&self, why: &str) {
         if self.container.exists() {
             return;
         }
         if let Ok(ledger) = Ledger::open(self.container.setup.state_dir()) {
-            let _ = restore::give_back(&ledger, &self.container.key);
+            let why = format!("create failed: {why}");
+            let _ = restore::end(&ledger, self.container.setup, &self.container.key, &why);
         }
     }
 }

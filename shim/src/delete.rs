@@ -2,11 +2,9 @@
 
 use contract::Refusal;
 use ledger::Ledger;
-use ledger::audit::Kind;
 
 use crate::container::Container;
 use crate::handover::{self, Words};
-use crate::record;
 use crate::restore;
 
 /// Removes the container of a call. Gives the status to exit with.
@@ -27,23 +25,7 @@ pub(crate) fn delete(container: &Container<'_>, words: Words) -> Result<i32, Ref
     if ledger.out_of_sight(&container.key).is_none()
         && std::fs::symlink_metadata(container.root.join(container.call.id)).is_err()
     {
-        let had = ledger.holdings(&container.key);
-        match restore::give_back(&ledger, &container.key) {
-            Ok(free) => {
-                let free: Vec<_> = had.iter().filter(|gpu| free.contains(&gpu.pci)).cloned().collect();
-                if !free.is_empty() {
-                    record::released(container, &free);
-                }
-                if free.len() < had.len() {
-                    record::event(
-                        Kind::Release,
-                        container,
-                        "processes are left in its cgroup: its other GPUs stay leased until they end",
-                    );
-                }
-            }
-            Err(error) => record::event(Kind::Release, container, &error.to_string()),
-        }
+        let _ = restore::end(&ledger, container.setup, &container.key, "deleted");
     }
     Ok(status)
 }

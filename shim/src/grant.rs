@@ -127,7 +127,10 @@ pub(crate) fn contract(
 ) -> Result<Option<Contract>, Refusal> {
     match asked {
         Asked::Nothing => Ok(None),
-        Asked::Reserved { token, .. } => {
+        Asked::Reserved { token, request, .. } => {
+            if let Some(request) = request {
+                ledger.reservation(token, holder.pod.as_ref())?.answers(request)?;
+            }
             fresh(setup, || lowlevel::enforces(setup, Path::new(&holder.low_level)))?;
             let contract = ledger.redeem(token, holder)?;
             kept_if_trusted(setup, ledger, contract, holder).map(Some)

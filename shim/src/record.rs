@@ -1,11 +1,11 @@
 //! Step 9: what the audit log learns. Only our own words and edits: a container's environment can hold secrets.
 
 use contract::json::{parse_data, to_value};
-use contract::key::sha256;
+use contract::key::{Key, sha256};
 use contract::request::Asked;
 use contract::{Code, Contract, Granted, Note, Refusal};
 use ledger::audit::{Audit, AuditError, Kind, Record};
-use ledger::{Ledger, Reclaimed};
+use ledger::{HeldBy, Ledger, PodContainer, Reclaimed};
 use serde_json::{Map, Value, json};
 
 use crate::bundle::Bundle;
@@ -22,6 +22,7 @@ pub(crate) struct Created<'a> {
     pub(crate) contract: Option<&'a Contract>,
     pub(crate) patch: &'a [cdi::Op],
     pub(crate) notes: &'a [Note],
+    pub(crate) pod: Option<&'a PodContainer>,
 }
 
 /// Records a container before it can run.
@@ -29,7 +30,7 @@ pub(crate) struct Created<'a> {
 /// # Errors
 /// The log cannot be written; for a container with GPUs that refuses it.
 pub(crate) fn created(entry: &Created<'_>) -> Result<(), AuditError> {
-    let mut fields = about(entry.container);
+    let mut fields = about(entry.container, entry.pod);
     fields.insert("bundle".into(), entry.bundle.path.to_string_lossy().into());
     let before = sha256(entry.before);
     if entry.after != entry.before {
@@ -38,8 +39,8 @@ pub(crate) fn created(entry: &Created<'_>) -> Result<(), AuditError> {
     fields.insert("spec_before".into(), before.into());
     if let Asked::Gpus(request) = entry.asked {
         fields.insert("request".into(), serde_json::to_value(request).unwrap_or_default());
-    } else if let Asked::Reserved { source, .. } = entry.asked {
-        fields.insert("request".into(), json!({"reservation": true, "source": source}));
+    } else if let Asked::Reserved { source, request, .. } = entry.asked {
+        fields.insert("request".into(), json!({"reservation": true, "source": source, "asked": request}));
     }
     if let Some(contract) = entry.contract {
         fields.insert("contract".into(), contract.id.as_str().into());
@@ -68,8 +69,8 @@ pub(crate) fn created(entry: &Created<'_>) -> Result<(), AuditError> {
 }
 
 /// Records that a container was refused. The refusal stands whether or not the log can be written.
-pub(crate) fn refused(container: &Container<'_>, bundle: &Bundle, refusals: &[Refusal]) {
-    let mut fields = about(container);
+pub(crate) fn refused(container: &Container<'_>, bundle: &Bundle, pod: Option<&PodContainer>, refusals: &[Refusal]) {
+    let mut fields = about(container, pod);
     fields.insert("bundle".into(), bundle.path.to_string_lossy().into());
     fields.insert("spec_before".into(), sha256(&bundle.bytes).into());
     fields.insert("refusals".into(), refusals.iter().map(Refusal::to_json).collect());
@@ -81,11 +82,21 @@ pub(crate) fn refused(container: &Container<'_>, bundle: &Bundle, refusals: &[Re
     let _ = append(container.setup, Kind::Refuse, fields);
 }
 
-/// Records that a container gave back what it held.
-pub(crate) fn released(container: &Container<'_>, list: &[Granted]) {
-    let mut fields = about(container);
+/// Records the end of what a key held: the GPUs that became free, and why.
+///
+/// # Errors
+/// The log cannot be written.
+pub(crate) fn ended(
+    setup: &Setup,
+    key: &Key,
+    holder: Option<&HeldBy>,
+    list: &[Granted],
+    why: &str,
+) -> Result<(), AuditError> {
+    let mut fields = held(Some(key), holder);
     fields.insert("gpus".into(), gpus(list));
-    let _ = append(container.setup, Kind::Release, fields);
+    fields.insert("message".into(), why.into());
+    append(setup, Kind::Release, fields)
 }
 
 /// Records leases that were taken back from holders that are gone.
@@ -96,8 +107,9 @@ pub(crate) fn reclaimed(setup: &Setup, list: &[Reclaimed]) -> Result<(), AuditEr
     list.iter().try_for_each(|gone| {
         let lease = &gone.lease;
         let gpu = Granted { pci: lease.pci.clone(), uuid: lease.uuid.clone(), minor: lease.minor };
-        let mut fields = Map::new();
-        fields.insert("container".into(), lease.holder.name().into());
+        // Of a reservation's tag nothing is told: it holds the token.
+        let key = Key::parse(gone.tag.trim_start_matches("d-"));
+        let mut fields = held(key.as_ref(), Some(&lease.holder));
         fields.insert("gpus".into(), gpus(&[gpu]));
         fields.insert("message".into(), gone.gone_because.as_str().into());
         append(setup, Kind::Reclaim, fields)
@@ -111,21 +123,46 @@ fn gpus(list: &[Granted]) -> Value {
 
 /// Records something that happened to a container.
 pub(crate) fn event(kind: Kind, container: &Container<'_>, message: &str) {
-    let mut fields = about(container);
+    let ledger = Ledger::open_existing(container.setup.state_dir());
+    let holder = ledger.and_then(|ledger| ledger.holder(&container.key));
+    let mut fields = about(container, holder.as_ref().and_then(HeldBy::pod));
     fields.insert("message".into(), message.into());
     let _ = append(container.setup, kind, fields);
 }
 
-fn about(container: &Container<'_>) -> Map<String, Value> {
+/// The container of a call.
+fn about(container: &Container<'_>, pod: Option<&PodContainer>) -> Map<String, Value> {
+    let (root, low_level) = (container.root.to_string_lossy(), container.low_level.to_string_lossy());
+    let mut fields = named(container.call.id, Some(&container.key), pod, &root, &low_level);
+    fields.insert("verb".into(), container.call.verb.name().into());
+    fields
+}
+
+/// The same of a holder, as its lease tells it.
+fn held(key: Option<&Key>, holder: Option<&HeldBy>) -> Map<String, Value> {
+    let (root, low_level) = match holder {
+        Some(HeldBy::Container { state_root, low_level, .. }) => (state_root.as_str(), low_level.as_str()),
+        _ => ("", ""),
+    };
+    named(holder.map_or("", HeldBy::name), key, holder.and_then(HeldBy::pod), root, low_level)
+}
+
+fn named(
+    container: &str,
+    key: Option<&Key>,
+    pod: Option<&PodContainer>,
+    root: &str,
+    low_level: &str,
+) -> Map<String, Value> {
     let mut fields = Map::new();
-    for (name, value) in [
-        ("verb", container.call.verb.name().to_owned()),
-        ("container", container.call.id.to_owned()),
-        ("key", container.key.to_string()),
-        ("state_root", container.root.to_string_lossy().into_owned()),
-        ("low_level", container.low_level.to_string_lossy().into_owned()),
-    ] {
-        fields.insert(name.to_owned(), value.into());
+    let key = key.map_or("", Key::as_str);
+    for (name, value) in [("container", container), ("key", key), ("state_root", root), ("low_level", low_level)] {
+        if !value.is_empty() {
+            fields.insert(name.to_owned(), value.into());
+        }
+    }
+    if let Some(pod) = pod {
+        fields.insert("pod".into(), serde_json::to_value(pod).unwrap_or_default());
     }
     fields
 }

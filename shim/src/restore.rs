@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use contract::key::{Key, sha256};
-use ledger::{Ledger, LedgerError, Original};
+use ledger::{Forced, Ledger, LedgerError, Original};
 
 use crate::bundle::Bundle;
 use crate::record;
@@ -18,6 +18,52 @@ pub fn give_back(ledger: &Ledger, key: &Key) -> Result<Vec<String>, LedgerError>
         put_back(&original);
     }
     ledger.release(key)
+}
+
+/// Releases everything of a key at once, whatever of it still runs, and records it with the reason.
+///
+/// # Errors
+/// The ledger's files cannot be changed, or the log cannot be written.
+pub fn force(ledger: &Ledger, setup: &Setup, key: &Key, why: &str) -> Result<Forced, LedgerError> {
+    if let Some(original) = ledger.original(key) {
+        put_back(&original);
+    }
+    let forced = ledger.release_forced(key)?;
+    if !forced.gpus.is_empty() {
+        let left = forced.left_in.as_ref().map_or_else(String::new, |cgroup| format!("; {}", left_in(cgroup)));
+        let why = format!("{why}{left}");
+        record::ended(setup, key, forced.holder.as_ref(), &forced.gpus, &why)?;
+    }
+    Ok(forced)
+}
+
+/// What an operator must know of a GPU that was freed by force.
+#[must_use]
+pub fn left_in(cgroup: &str) -> String {
+    format!("processes may be left in its cgroup {cgroup} with the GPU open: end them")
+}
+
+/// Gives back what a key holds because its container ended, and records that once: what holds nothing has ended before.
+///
+/// # Errors
+/// As [`give_back`]; a log that cannot be written keeps no GPU.
+pub(crate) fn end(ledger: &Ledger, setup: &Setup, key: &Key, why: &str) -> Result<(), LedgerError> {
+    let (holder, had) = (ledger.holder(key), ledger.holdings(key));
+    let free = give_back(ledger, key);
+    if had.is_empty() {
+        return free.map(|_| ());
+    }
+    let (list, why) = match &free {
+        Ok(free) => {
+            let list: Vec<_> = had.iter().filter(|gpu| free.contains(&gpu.pci)).cloned().collect();
+            let left = "processes are left in its cgroup, its other GPUs stay leased until they end";
+            let why = if list.len() < had.len() { format!("{why}; {left}") } else { why.to_owned() };
+            (list, why)
+        }
+        Err(error) => (Vec::new(), format!("{why}; {error}")),
+    };
+    let _ = record::ended(setup, key, holder.as_ref(), &list, &why);
+    free.map(|_| ())
 }
 
 /// Records what this ledger took back from holders that are gone, and puts their specs back.

@@ -17,6 +17,7 @@ use crate::lowlevel::Seen;
 use crate::restore;
 use crate::setup::Setup;
 use crate::verify::{self, Wrong};
+use crate::words;
 
 /// Most bytes of container state that are read.
 const MAX_STATE: u64 = 1 << 20;
@@ -77,7 +78,7 @@ pub fn run(call: &Call, mut stdin: impl Read) -> Result<(), Vec<Refusal>> {
         if let (Some(key), Some(ledger)) = (&call.key, Ledger::open_existing(setup.state_dir())) {
             // The stage comes after the container's state is gone. A lease that stays is reclaimed later.
             if ledger.state_folder(key).is_none_or(|folder| !folder.exists()) {
-                let _ = restore::give_back(&ledger, key);
+                let _ = restore::end(&ledger, &setup, key, "its process ended");
             }
         }
         return Ok(());
@@ -133,7 +134,9 @@ fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> 
     let system = Node::new(&setup.config.host);
     let decision = decide(bytes, &bundle.path, &low_level, setup, &system);
     if !decision.refusals.is_empty() {
-        return Err(decision.refusals);
+        let mut refusals = decision.refusals;
+        refusals.iter_mut().for_each(|refusal| words::show_entry(&decision.spec, refusal));
+        return Err(refusals);
     }
     match contract {
         Some(contract) => {

@@ -2,7 +2,7 @@
 
 use contract::config::RequestPolicy;
 use contract::json::{Node, parse_data, pointer_token};
-use contract::request::{Asked, KEYS, Source, Words};
+use contract::request::{Asked, KEYS, OFFERED, Source, Words};
 use contract::{Code, Note, Refusal};
 use ledger::PodContainer;
 
@@ -10,15 +10,32 @@ const ANNOTATION: &str = "quilt.gpu/";
 const GRANT_ANNOTATION: &str = "grant.quilt.gpu/";
 const VARIABLE: &str = "QUILT_GPU_";
 const STRICT_VARIABLE: &str = "QUILT_STRICT";
+/// The variable of a reservation's token, and what is shown instead of one.
+const TOKEN_VARIABLE: &str = "QUILT_GPU_CONTRACT";
+const HIDDEN: &str = "(token)";
 /// The key of a reservation's token, which in a pod only the node's agent writes.
 const TOKEN: &str = "contract";
 
-/// How an engine says where a container stands in a pod: its type, its name, the pod's UID. CRI-O first: it copies every
-/// annotation of a pod, containerd's keys among them, and writes its own over them.
-const ENGINES: [[&str; 3]; 2] = [
-    ["io.kubernetes.cri-o.ContainerType", "io.kubernetes.container.name", "io.kubernetes.pod.uid"],
-    ["io.kubernetes.cri.container-type", "io.kubernetes.cri.container-name", "io.kubernetes.cri.sandbox-uid"],
+/// How an engine says where a container stands in a pod: its type, its name, the pod's UID, name and namespace. CRI-O
+/// first: it copies every annotation of a pod, containerd's keys among them, and writes its own over them.
+const ENGINES: [[&str; 5]; 2] = [
+    [
+        "io.kubernetes.cri-o.ContainerType",
+        "io.kubernetes.container.name",
+        "io.kubernetes.pod.uid",
+        "io.kubernetes.pod.name",
+        "io.kubernetes.pod.namespace",
+    ],
+    [
+        "io.kubernetes.cri.container-type",
+        "io.kubernetes.cri.container-name",
+        "io.kubernetes.cri.sandbox-uid",
+        "io.kubernetes.cri.sandbox-name",
+        "io.kubernetes.cri.sandbox-namespace",
+    ],
 ];
+/// Most bytes of a name in a pod's place that are kept; Kubernetes takes none that is longer.
+const MAX_POD_NAME: usize = 253;
 /// Where CRI-O says which annotations are kubelet's, as a JSON object.
 const CRIO_ANNOTATIONS: &str = "io.kubernetes.cri-o.Annotations";
 
@@ -38,6 +55,8 @@ enum Place<'a> {
         name: &'a str,
         /// The pod's UID.
         uid: &'a str,
+        /// The pod's name and namespace, where the engine tells them.
+        pod: [Option<&'a str>; 2],
     },
 }
 
@@ -50,7 +69,18 @@ pub(crate) fn read(spec: &Node<'_>, policy: &RequestPolicy) -> Result<Asked, Ref
     if place == Place::Sandbox {
         return Ok(Asked::Nothing);
     }
-    let annotated = annotations(spec, place)?;
+    let mut annotated = annotations(spec, place)?;
+    if matches!(place, Place::InPod { .. })
+        && let Some(token) = annotated.take(TOKEN)
+    {
+        // The agent's token answers what the pod asks for, if it asks for anything.
+        let asked = annotated.ask(Source::Annotation)?;
+        let mut reserved = token.with_strict_of(&annotated).ask(Source::Annotation)?;
+        if let (Asked::Reserved { request, .. }, Asked::Gpus(asked)) = (&mut reserved, asked) {
+            *request = Some(asked);
+        }
+        return Ok(reserved);
+    }
     let variables = if place == Place::Alone && policy.environment { environment(spec) } else { Words::default() };
     // One source makes the request, annotations first; strict counts wherever it was said.
     if annotated.ask_for_gpus() {
@@ -69,9 +99,11 @@ fn place<'a>(spec: &'a Node<'_>) -> Place<'a> {
     match known {
         None => Place::Alone,
         Some(("sandbox", _)) => Place::Sandbox,
-        Some((_, [_, name, uid])) => {
-            Place::InPod { name: annotation(spec, name).unwrap_or(""), uid: annotation(spec, uid).unwrap_or("") }
-        }
+        Some((_, [_, name, uid, pod, namespace])) => Place::InPod {
+            name: annotation(spec, name).unwrap_or(""),
+            uid: annotation(spec, uid).unwrap_or(""),
+            pod: [pod, namespace].map(|key| annotation(spec, key)),
+        },
     }
 }
 
@@ -84,10 +116,14 @@ pub(crate) fn way_to_ask(spec: &Node<'_>, policy: &RequestPolicy) -> String {
     }
 }
 
-/// The container's place in a pod, for reservations that are bound to one.
+/// The container's place in a pod: for reservations that are bound to one, and for whoever looks for the pod.
 pub(crate) fn in_pod(spec: &Node<'_>) -> Option<PodContainer> {
     match place(spec) {
-        Place::InPod { name, uid } => Some(PodContainer { uid: uid.to_owned(), container: name.to_owned() }),
+        Place::InPod { name, uid, pod } => {
+            let bounded = |text: &str| text[..text.floor_char_boundary(MAX_POD_NAME)].to_owned();
+            let [pod, namespace] = pod.map(|text| text.map(bounded));
+            Some(PodContainer { uid: bounded(uid), container: bounded(name), name: pod, namespace })
+        }
         Place::Alone | Place::Sandbox => None,
     }
 }
@@ -107,11 +143,11 @@ fn annotations(spec: &Node<'_>, place: Place<'_>) -> Result<Words, Refusal> {
                 None => {
                     return Err(invalid("the key names no container of the pod", &at, value, &bare(&member.key, name)));
                 }
-                Some((TOKEN, _)) => return Err(not_the_tenants(&at, value)),
+                Some((TOKEN, _)) => return Err(not_the_tenants(&at)),
                 Some((key, container)) if container == name => key,
                 Some(_) => continue,
             },
-            Place::InPod { .. } if !is_kubelets(spec, &member.key, value) => return Err(not_the_tenants(&at, value)),
+            Place::InPod { .. } if !is_kubelets(spec, &member.key, value) => return Err(not_the_tenants(&at)),
             _ => rest,
         };
         let known = KEYS.iter().find(|known| **known == key && (granted.is_none() || key == TOKEN));
@@ -119,7 +155,7 @@ fn annotations(spec: &Node<'_>, place: Place<'_>) -> Result<Words, Refusal> {
             let help = if granted.is_some() {
                 format!("the node's agent writes {GRANT_ANNOTATION}{TOKEN} alone")
             } else {
-                format!("known keys are {}", KEYS.join(", "))
+                format!("known keys are {}", OFFERED.join(", "))
             };
             return Err(invalid("unknown request key", &at, value, &help));
         };
@@ -148,10 +184,10 @@ fn is_kubelets(spec: &Node<'_>, key: &str, value: &str) -> bool {
     parse_data(list.as_bytes()).is_ok_and(|list| list.get(key).and_then(Node::as_str) == Some(value))
 }
 
-fn not_the_tenants(at: &str, value: &str) -> Refusal {
+fn not_the_tenants(at: &str) -> Refusal {
     let message = "in a pod, a reservation's token is the node agent's to bring, not the pod's";
     let help = "take the key out of the pod, and ask with quilt.gpu/count.<container>";
-    Refusal::new(Code::Policy, "request-grant", message, help).at(at, value)
+    Refusal::new(Code::Policy, "request-grant", message, help).at(at, "")
 }
 
 /// Later copies of a variable win, as in the container itself.
@@ -191,13 +227,39 @@ pub(crate) fn unknown_variables(spec: &Node<'_>, policy: &RequestPolicy) -> Vec<
     notes
 }
 
-/// What stands at a variable's place is the whole entry: people know the variable by its name, not by its position.
+/// What stands at a variable's place is the whole entry: people know the variable by its name, not by its position. But a
+/// token is a secret, wherever among the words of a request it was written.
 pub(crate) fn show_entry(spec: &Node<'_>, refusal: &mut Refusal) {
     let index = refusal.at.strip_prefix("/process/env/").and_then(|index| index.parse::<usize>().ok());
     let items = spec.path(&["process", "env"]).map(Node::items).unwrap_or_default();
     if let Some(entry) = index.and_then(|index| items.get(index)).and_then(Node::as_str) {
         refusal.value = entry.to_owned();
     }
+    let at_variable = [VARIABLE, STRICT_VARIABLE].iter().any(|name| refusal.value.starts_with(name));
+    let ours = [ANNOTATION, GRANT_ANNOTATION].map(|prefix| format!("/annotations/{}", pointer_token(prefix)));
+    if index.is_some() && at_variable || ours.iter().any(|place| refusal.at.starts_with(place)) {
+        refusal.value = without_tokens(&refusal.value);
+        refusal.message = without_tokens(&refusal.message);
+    }
+    if let Some((name, _)) = refusal.value.split_once('=').filter(|(name, _)| *name == TOKEN_VARIABLE) {
+        refusal.value = format!("{name}={HIDDEN}");
+    }
+}
+
+/// A text with every word that could be a token hidden: 32 hexadecimal digits on their own.
+fn without_tokens(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
+        let (run, after) = rest.split_at(digits);
+        out.push_str(if run.len() == 32 { HIDDEN } else { run });
+        let others = after.find(|c: char| c.is_ascii_hexdigit()).unwrap_or(after.len());
+        let (between, next) = after.split_at(others);
+        out.push_str(between);
+        rest = next;
+    }
+    out
 }
 
 fn invalid(message: &str, at: &str, value: &str, help: &str) -> Refusal {
@@ -213,6 +275,7 @@ mod tests {
         match read(&contract::json::parse_oci(spec.as_bytes()).unwrap(), &policy) {
             Ok(Asked::Nothing) => "nothing".into(),
             Ok(Asked::Gpus(r)) => format!("{:?} {} [{}]", r.source, r.count, r.ids.join(" ")),
+            Ok(Asked::Reserved { request: Some(r), .. }) => format!("reserved for {}", r.count),
             Ok(Asked::Reserved { .. }) => "reserved".into(),
             Err(r) => format!("{} {}", r.code.name(), r.at),
         }
@@ -302,6 +365,16 @@ mod tests {
             (pod(r#","grant.quilt.gpu/count":"1""#), true, "INVALID_GPU_REQUEST /annotations/grant.quilt.gpu~1count"),
             (pod(r#","grant.quilt.gpu/contract":"0123456789abcdef0123456789abcdef""#), true, "reserved"),
             (
+                pod(r#","grant.quilt.gpu/contract":"0123456789abcdef0123456789abcdef","quilt.gpu/count.main":"2""#),
+                true,
+                "reserved for 2",
+            ),
+            (
+                pod(r#","grant.quilt.gpu/contract":"0123456789abcdef0123456789abcdef","quilt.gpu/strict.main":"true""#),
+                true,
+                "STRICT_GPU_CONFLICT /annotations/quilt.gpu~1strict.main",
+            ),
+            (
                 r#"{"annotations":{"io.kubernetes.cri.container-type":"sandbox","quilt.gpu/count":"1"}}"#.to_owned(),
                 true,
                 "nothing",
@@ -350,7 +423,7 @@ mod tests {
         }
         let bytes = crio("container", posing, "");
         let place = in_pod(&contract::json::parse_oci(bytes.as_bytes()).unwrap());
-        assert_eq!(place, Some(PodContainer { uid: "u-1".into(), container: "main".into() }));
+        assert_eq!(place, Some(PodContainer::new("u-1", "main")));
     }
 
     #[test]
@@ -362,6 +435,29 @@ mod tests {
         };
         assert!(help("train").ends_with("name one, quilt.gpu/ids.train"), "{}", help("train"));
         assert!(help(&"n".repeat(51)).contains("cannot be addressed"), "{}", help(&"n".repeat(51)));
+    }
+
+    #[test]
+    fn a_token_is_never_shown() {
+        let env = |entries: &str| format!(r#"{{"process":{{"env":[{entries}]}}}}"#);
+        let annotated = |key: &str| format!(r#"{{"annotations":{{"{key}":"{TOKEN_VALUE}"}}}}"#);
+        for spec in [
+            env(&format!(r#""QUILT_GPU_CONTRACT={TOKEN_VALUE}","QUILT_GPU_COUNT=1""#)),
+            env(&format!(r#""QUILT_GPU_CONTRACT={TOKEN_VALUE}0""#)),
+            env(&format!(r#""QUILT_GPU_COUNT={TOKEN_VALUE}""#)),
+            env(&format!(r#""QUILT_GPU_COUNT=1","QUILT_GPU_WAIT={TOKEN_VALUE}""#)),
+            annotated("quilt.gpu/contrakt"),
+            annotated("quilt.gpu/count"),
+            annotated("grant.quilt.gpu/contrakt"),
+            pod(&format!(r#","quilt.gpu/contract":"{TOKEN_VALUE}""#)),
+            pod(&format!(r#","quilt.gpu/contract.main":"{TOKEN_VALUE}""#)),
+            crio("container", &format!(r#""grant.quilt.gpu/contract":"{TOKEN_VALUE}""#), ""),
+        ] {
+            let spec = contract::json::parse_oci(spec.as_bytes()).unwrap();
+            let mut refusal = read(&spec, &RequestPolicy::default()).unwrap_err();
+            show_entry(&spec, &mut refusal);
+            assert!(!format!("{refusal:?}").contains(TOKEN_VALUE), "{refusal:?}");
+        }
     }
 
     #[test]

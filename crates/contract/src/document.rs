@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use crate::inventory::{Binary, DeviceNode, Facts, Gpu, Library};
+use crate::inventory::{Binary, DeviceNode, Facts, Gpu, Library, pci_address};
 use crate::record;
+use crate::refusal::{Code, Refusal};
 use crate::request::Request;
 
 /// Version of the contract's layout; another version is not read.
@@ -50,7 +51,50 @@ pub struct Granted {
 record!(Contract { schema, id, key, request, gpus, nodes, libraries, binaries, env, facts, created });
 record!(Granted { pci, uuid, minor });
 
+impl Contract {
+    /// Whether this is what a pod asks for, whose node's agent brought the reservation.
+    ///
+    /// # Errors
+    /// `POLICY`, with both sides and who has to change what.
+    pub fn answers(&self, request: &Request) -> Result<(), Refusal> {
+        let refused = |word: &str, asked: String, has: String| {
+            let message =
+                format!("the pod asks for {asked}, and the reservation that the node's agent brought is for {has}");
+            let help = "the agent has to reserve what the pod asks for (`quilt-gpu contract prepare`), or the pod to ask for \
+                        what is reserved";
+            Refusal::new(Code::Policy, "reservation-other", message, help).at(request.place(word), "")
+        };
+        if request.count as usize != self.gpus.len() {
+            return Err(refused("count", gpus(request.count as usize), gpus(self.gpus.len())));
+        }
+        if let Some(id) = request.ids.iter().find(|id| !self.gpus.iter().any(|gpu| gpu.is_named(id))) {
+            let names: Vec<String> = self.gpus.iter().map(Granted::name).collect();
+            return Err(refused("ids", id.clone(), names.join(",")));
+        }
+        let beyond = request.capabilities.beyond(&self.request.capabilities);
+        if request.says("capabilities") && !beyond.is_empty() {
+            return Err(refused("capabilities", beyond.join(","), self.request.capabilities.list()));
+        }
+        Ok(())
+    }
+}
+
+fn gpus(n: usize) -> String {
+    format!("{n} GPU{}", if n == 1 { "" } else { "s" })
+}
+
 impl Granted {
+    /// Whether this is one of its names: `nvidiaN`, the UUID or the beginning of it, the PCI address.
+    fn is_named(&self, id: &str) -> bool {
+        let lower = id.to_ascii_lowercase();
+        self.minor.is_some_and(|minor| lower == format!("nvidia{minor}"))
+            || self
+                .uuid
+                .as_ref()
+                .is_some_and(|uuid| lower.len() > "gpu-".len() && uuid.to_ascii_lowercase().starts_with(&lower))
+            || pci_address(&lower).is_some_and(|pci| pci == self.pci)
+    }
+
     /// A GPU of the inventory, granted.
     #[must_use]
     pub fn of(gpu: &Gpu) -> Self {

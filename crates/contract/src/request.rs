@@ -50,6 +50,17 @@ pub struct Request {
 }
 
 impl Request {
+    /// Whether a word was given.
+    pub(crate) fn says(&self, word: &str) -> bool {
+        self.places.of(word).is_some()
+    }
+
+    /// Whether both ask for the same; where the words stand does not count.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Self { places: other.places.clone(), ..self.clone() } == *other
+    }
+
     /// Where a word stands (`count`, `ids`, `kind` …); when it was not given, the word that makes this a request.
     #[must_use]
     pub fn place(&self, word: &str) -> &str {
@@ -93,6 +104,8 @@ pub enum Asked {
         token: String,
         /// Where it was read.
         source: Source,
+        /// What the container itself asks for, which the reservation has to be.
+        request: Option<Request>,
     },
 }
 
@@ -106,6 +119,9 @@ pub struct Words {
 /// The keys that a request may have, without `quilt.gpu/` or `QUILT_GPU_`.
 pub const KEYS: &[&str] =
     &["count", "ids", "profile", "kind", "capabilities", "sharing", "wait", "fallback", "strict", "contract"];
+
+/// The keys that are offered: of the others only values that change nothing are taken.
+pub const OFFERED: &[&str] = &["count", "ids", "kind", "capabilities", "strict", "contract"];
 
 /// Most ids that one request may name.
 const MAX_IDS: usize = 256;
@@ -153,6 +169,13 @@ impl Words {
         self
     }
 
+    /// Takes a key out, as words of their own.
+    #[must_use]
+    pub fn take(&mut self, key: &str) -> Option<Self> {
+        let at = self.given.iter().position(|(known, _, _)| *known == key)?;
+        Some(Self { given: vec![self.given.remove(at)] })
+    }
+
     fn get(&self, key: &str) -> Option<(&str, &str)> {
         self.given.iter().find(|(k, _, _)| *k == key).map(|(_, place, value)| (place.as_str(), value.as_str()))
     }
@@ -194,11 +217,12 @@ impl Words {
                     "request-shape",
                     "a reservation already says which GPUs",
                     place,
-                    value,
+                    // A token is a secret, whatever is wrong beside it.
+                    "",
                     "give the token alone",
                 ));
             }
-            return Ok(Asked::Reserved { token: checked_token(place, value)?, source });
+            return Ok(Asked::Reserved { token: checked_token(place, value)?, source, request: None });
         }
         let place = self.get("ids").or_else(|| self.get("count")).map_or("", |(place, _)| place);
         let (count, ids) = agree(count, ids.unwrap_or_default(), place)?;
@@ -284,7 +308,7 @@ fn word(place: &str, value: &str) -> Result<String, Refusal> {
             "a word of letters, digits, '.', '-', '_' or '+'",
             place,
             value,
-            "for example a100 or 1g.10gb",
+            "for example a100",
         ));
     }
     Ok(text)
@@ -311,7 +335,7 @@ fn ids<'a>(place: &str, list: impl Iterator<Item = &'a str>) -> Result<Vec<Strin
                 "an id is empty or malformed",
                 place,
                 id,
-                "name GPUs as nvidia0, GPU-<uuid>, MIG-<uuid> or a PCI address",
+                "name GPUs as nvidia0, GPU-<uuid> or a PCI address",
             ));
         }
         if out.iter().any(|seen| seen.eq_ignore_ascii_case(id)) {

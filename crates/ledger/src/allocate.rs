@@ -20,6 +20,17 @@ pub fn allocate<'a>(
     request: &Request,
     previous: &[String],
 ) -> Result<Vec<&'a Gpu>, Refusal> {
+    allocate_where(inventory, taken, request, previous, &Gpu::usable)
+}
+
+/// The same where `usable` says which of the GPUs that are named can be given.
+pub(crate) fn allocate_where<'a>(
+    inventory: &'a Inventory,
+    taken: &dyn Fn(&str) -> bool,
+    request: &Request,
+    previous: &[String],
+    usable: &dyn Fn(&Gpu) -> bool,
+) -> Result<Vec<&'a Gpu>, Refusal> {
     if let Some(profile) = &request.profile {
         let help = "leave the profile out to get whole GPUs";
         let refusal = Refusal::new(Code::UnknownGpu, "request-profile", "this node has no MIG instances", help);
@@ -28,7 +39,7 @@ pub fn allocate<'a>(
     if request.ids.is_empty() {
         by_count(inventory, taken, request, previous)
     } else {
-        by_ids(inventory, taken, request)
+        by_ids(inventory, taken, request, usable)
     }
 }
 
@@ -99,11 +110,14 @@ fn by_ids<'a>(
     inventory: &'a Inventory,
     taken: &dyn Fn(&str) -> bool,
     request: &Request,
+    usable: &dyn Fn(&Gpu) -> bool,
 ) -> Result<Vec<&'a Gpu>, Refusal> {
     let chosen = named_gpus(inventory, request)?;
     let place = request.place("ids");
     let named = || request.ids.iter().zip(&chosen);
-    if let Some((id, why)) = named().find_map(|(id, gpu)| gpu.unavailable.as_ref().map(|why| (id, why))) {
+    if let Some((id, why)) =
+        named().filter(|(_, gpu)| !usable(gpu)).find_map(|(id, gpu)| gpu.unavailable.as_ref().map(|why| (id, why)))
+    {
         let message = format!("{id} cannot be used now: {why}");
         let help = "name another GPU, or ask by count";
         return Err(Refusal::new(Code::GpuUnavailable, "gpu-unavailable", message, help).at(place, id));

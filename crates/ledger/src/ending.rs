@@ -46,16 +46,16 @@ impl Ledger {
     /// low-level runtime says that the container is gone.
     fn draining(&self, name: &Name) -> Option<Lease> {
         let lease = self.read(name).ok()?;
-        let (container, cgroup, made) = match &lease.holder {
-            HeldBy::Container { container, cgroup: Some(cgroup), made, .. } => {
-                (container.clone(), cgroup.clone(), made.clone())
+        let (container, cgroup, made, pod) = match &lease.holder {
+            HeldBy::Container { container, cgroup: Some(cgroup), made, pod, .. } => {
+                (container.clone(), cgroup.clone(), made.clone(), pod.clone())
             }
             _ => return None,
         };
         let seen = made.as_ref().filter(|made| made.out_of_sight(&*self.machine).is_none());
         let left = self.machine.cgroup_is_empty(&cgroup) == Ok(false)
             || seen.is_some_and(|made| made.runs(&*self.machine).is_some());
-        left.then_some(Lease { holder: HeldBy::Draining { container, cgroup, made }, ..lease })
+        left.then_some(Lease { holder: HeldBy::Draining { container, cgroup, made, pod }, ..lease })
     }
 
     /// Ends all that a container has here: leases, contract, original. Says which GPUs (PCI addresses) became free.
@@ -148,7 +148,7 @@ impl Ledger {
     }
 
     /// GPUs that a container gave back stay reserved for its pod, from now on for as long as was said.
-    fn keep_for_pods(&self, locked: &Locked, pcis: &[String]) {
+    pub(crate) fn keep_for_pods(&self, locked: &Locked, pcis: &[String]) {
         // What cannot be told or written ends earlier than it could; freeing needs nothing.
         let (Ok(names), Ok(now)) = (self.names(), self.machine.boot_seconds()) else { return };
         for name in names.iter().filter(|name| name.token().is_some() && pcis.contains(&name.pci)) {

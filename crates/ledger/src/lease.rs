@@ -54,6 +54,8 @@ pub enum HeldBy {
         start: u64,
         /// Whence it can be told whether it is gone; absent in leases of versions that did not ask.
         made: Option<Made>,
+        /// Its place in a pod.
+        pod: Option<PodContainer>,
     },
     /// A container that was deleted while a process of it, stuck in the driver perhaps, is still there with the GPU open:
     /// until its cgroup is empty.
@@ -64,6 +66,8 @@ pub enum HeldBy {
         cgroup: String,
         /// As above.
         made: Option<Made>,
+        /// Its place in a pod.
+        pod: Option<PodContainer>,
     },
     /// Something known by name, `vm:NAME`: until it is released by name.
     Name {
@@ -135,16 +139,37 @@ impl Made {
     }
 }
 
-/// A container's place in a pod: what stays the same when it is started anew.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A container's place in a pod: what stays the same when it is started anew. UID and container say which it is; the pod's
+/// name is for people.
+#[derive(Debug, Clone, Eq, Serialize)]
 pub struct PodContainer {
     /// The pod's UID.
     pub uid: String,
     /// The container's name in the pod.
     pub container: String,
+    /// The pod's name, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The pod's namespace, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
 }
 
-record!(open PodContainer { uid, container });
+impl PartialEq for PodContainer {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.uid, &self.container) == (&other.uid, &other.container)
+    }
+}
+
+impl PodContainer {
+    /// The place of a container in a pod of which only the UID is known.
+    #[must_use]
+    pub fn new(uid: impl Into<String>, container: impl Into<String>) -> Self {
+        Self { uid: uid.into(), container: container.into(), name: None, namespace: None }
+    }
+}
+
+record!(open PodContainer { uid, container, name, namespace });
 
 record!(open Lease { version, pci, uuid, minor, holder, boot_id, since });
 
@@ -159,6 +184,7 @@ impl FromJson for HeldBy {
                 pid: read::field(node, "pid")?,
                 start: read::field(node, "start")?,
                 made: read::field(node, "made")?,
+                pod: read::field(node, "pod")?,
             });
         }
         if let Some(node) = node.get("draining") {
@@ -166,6 +192,7 @@ impl FromJson for HeldBy {
                 container: read::field(node, "container")?,
                 cgroup: read::field(node, "cgroup")?,
                 made: read::field(node, "made")?,
+                pod: read::field(node, "pod")?,
             });
         }
         if let Some(node) = node.get("name") {
@@ -190,6 +217,15 @@ impl HeldBy {
             Self::Container { container, .. } | Self::Draining { container, .. } => container,
             Self::Name { name } => name,
             Self::Reservation { .. } => "(reserved)",
+        }
+    }
+
+    /// Its place in a pod, when it has one.
+    #[must_use]
+    pub fn pod(&self) -> Option<&PodContainer> {
+        match self {
+            Self::Container { pod, .. } | Self::Draining { pod, .. } | Self::Reservation { pod, .. } => pod.as_ref(),
+            Self::Name { .. } => None,
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | `lease` | what stands in a lease, and does its holder still live | the machine, through [`Liveness`] |
 //! | `store` | grant | the state folder |
 //! | `ending` | release, reclaim | the state folder |
+//! | `forced` | release by the operator, whatever still runs | the state folder |
 //! | `reservation` | GPUs for a container that does not exist yet | the state folder |
 //! | `pods` | the same for a container of a pod and its restarts | the state folder |
 //! | `documents` | contracts, original specs, who had what before | the state folder |
@@ -37,6 +38,7 @@ mod documents;
 pub mod draft;
 mod ending;
 mod files;
+mod forced;
 mod lease;
 mod liveness;
 mod pods;
@@ -48,6 +50,7 @@ pub use allocate::{allocate, taken};
 pub use documents::{Filed, Original};
 pub use draft::draft;
 pub use ending::{LeaseStatus, Reclaimed};
+pub use forced::Forced;
 pub use lease::{HeldBy, Lease, Made, PodContainer};
 pub use liveness::{Liveness, Machine};
 pub use reservation::Reserved;

@@ -48,9 +48,7 @@ impl Ledger {
             self.drop_reserved(locked, token)?;
             return Ok(None);
         };
-        // Where the words stood is not part of what is kept.
-        let asked = Request { places: promise.contract.request.places.clone(), ..request.clone() };
-        if asked != promise.contract.request {
+        if !request.is_same(&promise.contract.request) {
             let message = format!("a reservation {pod} is there, for something else");
             let help = "release it first: `quilt-gpu lease release --token`, or `--pod` for all of the pod's";
             return Err(Refusal::new(Code::InvalidGpuRequest, "reservation-other", message, help));

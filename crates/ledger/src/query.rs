@@ -54,7 +54,9 @@ impl Ledger {
         }
     }
 
-    fn holder(&self, key: &Key) -> Option<HeldBy> {
+    /// Who holds what a key has leases on.
+    #[must_use]
+    pub fn holder(&self, key: &Key) -> Option<HeldBy> {
         let names = self.names().ok()?;
         let name = names.iter().find(|name| name.tag == key.as_str())?;
         Some(self.read(name).ok()?.holder)

@@ -60,7 +60,8 @@ fn promise_path(token: &str) -> String {
 
 impl Ledger {
     /// Reserves GPUs for `seconds`, for anybody or for one container of a pod. `build` makes the contract (without a key)
-    /// from what was granted. Who reserves the same for the same container of a pod again gets the same, for as long again.
+    /// from what was granted. Who reserves the same for the same container of a pod again gets the same, for as long again;
+    /// and so does who names a contract's `id` of its own again.
     ///
     /// # Errors
     /// As [`Ledger::grant`], or what `build` refuses, or `INVALID_GPU_REQUEST` when another contract has the id that it
@@ -71,6 +72,7 @@ impl Ledger {
         request: &Request,
         seconds: u64,
         pod: Option<&PodContainer>,
+        id: Option<&str>,
         build: &mut dyn FnMut(&[Granted]) -> Result<Contract, Refusal>,
     ) -> Result<Reserved, Refusal> {
         let internal = |e: &dyn std::fmt::Display| Refusal::internal("ledger", e);
@@ -81,6 +83,9 @@ impl Ledger {
         if let Some(pod) = pod
             && let Some(earlier) = self.reserved_for(&locked, pod, request)?
         {
+            return Ok(earlier);
+        }
+        if let Some(earlier) = id.map_or(Ok(None), |id| self.reserved_as(&locked, id, pod, request, until))? {
             return Ok(earlier);
         }
         let holder = HeldBy::Reservation { until, pod: pod.cloned(), seconds: Some(seconds) };
@@ -99,6 +104,37 @@ impl Ledger {
             self.drop_reserved(&locked, &token)?;
         }
         Ok(Reserved { token, contract: promised?, pod: pod.cloned() })
+    }
+
+    /// The reservation of this contract, from now on for as long again.
+    fn reserved_as(
+        &self,
+        locked: &Locked,
+        id: &str,
+        pod: Option<&PodContainer>,
+        request: &Request,
+        until: u64,
+    ) -> Result<Option<Reserved>, Refusal> {
+        let earlier = self.reservations()?.into_iter().find(|reserved| reserved.contract.id == id);
+        let Some(earlier) = earlier else { return Ok(None) };
+        if earlier.pod.as_ref() != pod || !request.is_same(&earlier.contract.request) {
+            let message = "a contract with this id is reserved for another request";
+            let help = "repeat that request, or give another id";
+            return Err(Refusal::new(Code::InvalidGpuRequest, "contract-id", message, help).at("", id));
+        }
+        let tag = tag(&earlier.token);
+        for name in self.names()?.into_iter().filter(|name| name.tag == tag) {
+            let Ok(mut lease) = self.read(&name) else { continue };
+            if let HeldBy::Reservation { until: end, .. } = &mut lease.holder {
+                *end = until;
+                self.place_lease(locked, &tag, &lease)?;
+            }
+        }
+        // Last: while the promise ends earlier than its leases nothing is lost.
+        let promise = Promise { until, ..self.promise(&earlier.token)? };
+        let bytes = serde_json::to_vec(&promise).map_err(|e| Refusal::internal("ledger", &e))?;
+        locked.place(&promise_path(&earlier.token), &bytes)?;
+        Ok(Some(earlier))
     }
 
     /// One id names one contract, reserved or in force.

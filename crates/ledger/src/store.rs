@@ -13,7 +13,7 @@ use contract::{Code, Granted, Refusal};
 use node::process::Process;
 
 use crate::LedgerError;
-use crate::allocate::{allocate, taken};
+use crate::allocate::{allocate_where, taken};
 use crate::ending::Reclaimed;
 use crate::files::{self, Locked};
 use crate::lease::{HeldBy, Lease, Made, Name, PodContainer, state_folder};
@@ -56,6 +56,7 @@ impl Holder {
             pid: self.creator.pid,
             start: self.creator.start,
             made: Some(Made::here(machine)),
+            pod: self.pod.clone(),
         }
     }
 }
@@ -127,7 +128,7 @@ impl Ledger {
     /// free, leases of dead holders are ended first: see [`Ledger::take_reclaimed`].
     ///
     /// # Errors
-    /// As [`allocate()`]; `UNSAFE_SPEC` when a container of this key is still there (its GPUs stay its own: release
+    /// As [`crate::allocate()`]; `UNSAFE_SPEC` when a container of this key is still there (its GPUs stay its own: release
     /// nothing); `INTERNAL` when the state folder fails.
     pub fn grant(&self, inventory: &Inventory, request: &Request, holder: &Holder) -> Result<Vec<Granted>, Refusal> {
         let locked = self.lock()?;
@@ -160,7 +161,7 @@ impl Ledger {
     /// Gives GPUs to something known by name (`vm:NAME`), until [`Ledger::release_named`] or another boot.
     ///
     /// # Errors
-    /// As [`allocate()`]; `INVALID_GPU_REQUEST` when the name holds other GPUs already.
+    /// As [`crate::allocate()`], but that a GPU bound to vfio-pci can be had by its PCI address; `INVALID_GPU_REQUEST` when the name holds other GPUs already.
     pub fn acquire_named(&self, inventory: &Inventory, request: &Request, name: &str) -> Result<Vec<Granted>, Refusal> {
         let help = "write a kind and a name of letters, digits, '.', '-', '_' or '+', as in vm:build-1";
         if !name
@@ -260,7 +261,11 @@ impl Ledger {
         let others = leases.iter().filter(|lease| lease.tag != tag).map(|lease| (lease.pci.as_str(), number(lease)));
         let taken = taken(inventory, others);
         let previous = if own.is_empty() && request.ids.is_empty() { self.previous(taker.memory) } else { own.clone() };
-        allocate(inventory, &|pci| taken.contains(&pci), request, &previous).map(|chosen| (chosen, own))
+        // What is bound to vfio-pci is for a virtual machine, and what a machine has stays its own whatever it is bound to.
+        let named = matches!(taker.holder, HeldBy::Name { .. });
+        let fits = |gpu: &Gpu| named && (gpu.driver.as_deref() == Some("vfio-pci") || own.contains(&gpu.pci));
+        let usable = |gpu: &Gpu| gpu.usable() || fits(gpu);
+        allocate_where(inventory, &|pci| taken.contains(&pci), request, &previous, &usable).map(|chosen| (chosen, own))
     }
 
     /// Writes one lease.

@@ -18,8 +18,8 @@ type Entry = Map<String, Value>;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Records about this container, key, contract or lease holder only; of a container's id the first 4 characters or
-    /// more will do
+    /// Records about this container, key, contract, lease holder or pod (its UID, NAME or NAMESPACE/NAME) only; of a
+    /// container's id the first 4 characters or more will do
     id: Option<String>,
     /// Every record, instead of the latest 20
     #[arg(long)]
@@ -66,6 +66,14 @@ fn entries(setup: &Setup, id: Option<&str>, all: bool) -> Result<Vec<Entry>, Fai
 
 fn is_about(entry: &Entry, id: &str) -> bool {
     ["container", "key", "contract", "holder"].iter().any(|field| string(entry, field) == id)
+        || entry.get("pod").is_some_and(|pod| is_pod(pod, id))
+}
+
+/// A pod is called by its UID, its name, or `NAMESPACE/NAME`.
+fn is_pod(pod: &Value, id: &str) -> bool {
+    let [uid, name, namespace] = ["uid", "name", "namespace"]
+        .map(|field| pod.get(field).and_then(Value::as_str).filter(|text| !text.is_empty()));
+    uid == Some(id) || name == Some(id) || name.zip(namespace).is_some_and(|(name, of)| id == format!("{of}/{name}"))
 }
 
 /// The records about what is called so; when nothing is, those about the one container whose id begins so.
@@ -95,7 +103,7 @@ fn text(entries: &[Entry], id: Option<&str>) -> String {
     match (rows.as_slice(), id) {
         ([], None) => "no records\n".to_owned(),
         ([], Some(id)) => format!(
-            "no record is about {id:?}: no container's id is that or begins with it (4 characters or more), and no key, contract or lease holder is called so\n"
+            "no record is about {id:?}: no container's id is that or begins with it (4 characters or more), and no key, contract, lease holder or pod is called so\n"
         ),
         (rows, _) => table::render(["SEQ", "TIME", "WHAT", "WHO", "GPUS", "WHY"], rows),
     }
@@ -115,7 +123,8 @@ fn row(entry: &Entry) -> [String; 6] {
     let why = if codes.is_empty() { string(entry, "message").to_owned() } else { codes.join(",") };
     let seq = entry.get("seq").map(Value::to_string).unwrap_or_default();
     let [time, kind] = ["time", "kind"].map(|field| string(entry, field).to_owned());
-    [seq, time, kind, table::short(who).to_owned(), gpus.join(","), why]
+    let who = table::in_pod(entry.get("pod")).unwrap_or_else(|| table::short(who).to_owned());
+    [seq, time, kind, who, gpus.join(","), why]
 }
 
 fn verify(context: &mut Context<'_>, json: bool) -> Result<Exit, Failure> {
@@ -186,6 +195,13 @@ mod tests {
         assert_eq!(row(&Entry::new()), ["", "", "", "", "", ""]);
         let engines = entry(json!({"container": "5ea1".repeat(16)}));
         assert_eq!(row(&engines)[3], "5ea15ea15ea1");
+        let pods = entry(
+            json!({"container": "5ea1".repeat(16), "pod": {"uid": "u", "name": "p", "namespace": "n", "container": "c"}}),
+        );
+        assert_eq!(row(&pods)[3], "n/p/c");
+        for (id, about) in [("u", true), ("p", true), ("n/p", true), ("n", false), ("c", false), ("n/p/c", false)] {
+            assert_eq!(is_about(&pods, id), about, "{id}");
+        }
     }
 
     #[test]

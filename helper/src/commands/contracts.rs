@@ -7,9 +7,9 @@ use contract::key::Key;
 use contract::request::{Asked, Request, from_json};
 use contract::{Contract, Refusal};
 use ledger::audit::Kind;
-use ledger::{Ledger, PodContainer};
+use ledger::{HeldBy, Ledger, PodContainer, Reserved};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::{Context, Format, not_offered};
 use crate::exit::{Exit, Failure};
@@ -70,7 +70,7 @@ impl Prepare {
                 )));
             }
         }
-        Ok(Some(PodContainer { uid: uid.clone(), container: container.clone() }))
+        Ok(Some(PodContainer::new(uid, container)))
     }
 }
 
@@ -102,7 +102,7 @@ fn prepare(args: &Prepare, context: &mut Context<'_>) -> Result<(), Failure> {
     };
     let pod = args.bound_to()?;
     match from_json(&read(&args.request)?) {
-        Ok(Asked::Gpus(request)) => reserve(&request, &id, pod.as_ref(), context),
+        Ok(Asked::Gpus(request)) => reserve(&request, (&id, args.id.is_some()), pod.as_ref(), context),
         Ok(_) => context.document(
             &json!({ "token": null, "contract": null, "message": "no GPU is asked for, and none is granted" }),
         ),
@@ -120,14 +120,19 @@ struct Prepared<'a> {
     contract: &'a Contract,
 }
 
-fn reserve(request: &Request, id: &str, pod: Option<&PodContainer>, context: &mut Context<'_>) -> Result<(), Failure> {
+fn reserve(
+    request: &Request,
+    (id, given): (&str, bool),
+    pod: Option<&PodContainer>,
+    context: &mut Context<'_>,
+) -> Result<(), Failure> {
     let setup = &context.setup;
     let limits = &setup.config.request;
     let seconds = if pod.is_some() { limits.pod_reservation_seconds } else { limits.reservation_seconds };
     let ledger = Ledger::open(setup.state_dir()).map_err(Failure::internal)?;
     let reserved =
         shim::within_ceilings(request, &setup.config).and_then(|()| inventory::current(setup)).and_then(|inventory| {
-            ledger.reserve(&inventory, request, seconds, pod, &mut |gpus| {
+            ledger.reserve(&inventory, request, seconds, pod, given.then_some(id), &mut |gpus| {
                 ledger::draft(&inventory, gpus, request, &setup.config.policy, id, None, node::now())
             })
         });
@@ -202,26 +207,54 @@ fn show_one(which: &str, context: &mut Context<'_>) -> Result<(), Failure> {
 
 fn show_all(context: &mut Context<'_>) -> Result<(), Failure> {
     let json = context.json()?;
-    // A reservation has no key yet.
-    let waiting = reserved(context)?.into_iter().map(|contract| (None, Ok(contract)));
-    let all: Vec<_> =
-        in_force(context)?.into_iter().map(|(key, contract)| (Some(key), contract)).chain(waiting).collect();
+    let ledger = Ledger::open(context.setup.state_dir()).map_err(Failure::internal)?;
+    let mut all = Vec::new();
+    for (key, contract) in in_force(context)? {
+        let holder = ledger.holder(&key);
+        let name = holder.as_ref().map(|holder| holder.name().to_owned());
+        let pod = holder.as_ref().and_then(HeldBy::pod).cloned();
+        all.push(Shown { key: Some(key), holder: name, pod, contract });
+    }
+    for Reserved { contract, pod, .. } in ledger.reservations().map_err(Failure::internal)? {
+        all.push(Shown { key: None, holder: None, pod, contract: Ok(contract) });
+    }
     if json {
-        let list: Vec<_> = all.iter().map(|(key, contract)| json!({ "key": key.as_ref().map(Key::as_str), "contract": contract.as_ref().ok(), "refusal": contract.as_ref().err().map(Refusal::to_json) })).collect();
-        return context.document(&list);
+        return context.document(&all.iter().map(Shown::document).collect::<Vec<_>>());
     }
     if all.is_empty() {
         return Ok(writeln!(context.out, "no contract is in force or reserved")?);
     }
-    let rows: Vec<_> = all.iter().map(|(key, contract)| row(key.as_ref(), contract)).collect();
-    Ok(write!(context.out, "{}", table::render(["KEY", "ID", "GPUS", "CAPABILITIES"], &rows))?)
+    let rows: Vec<_> = all.iter().map(Shown::row).collect();
+    Ok(write!(context.out, "{}", table::render(["KEY", "ID", "HOLDER", "GPUS", "CAPABILITIES"], &rows))?)
 }
 
-fn row(key: Option<&Key>, contract: &Result<Contract, Refusal>) -> [String; 4] {
-    let key = key.map_or("(reserved)", Key::as_str);
-    match contract {
-        Ok(contract) => [key.to_string(), contract.id.clone(), names(contract), contract.request.capabilities.list()],
-        Err(refusal) => [key.to_string(), String::new(), String::new(), refusal.to_string()],
+/// A contract, or why it is not trusted, and whose it is. A reservation has no key yet.
+struct Shown {
+    key: Option<Key>,
+    holder: Option<String>,
+    pod: Option<PodContainer>,
+    contract: Result<Contract, Refusal>,
+}
+
+impl Shown {
+    fn document(&self) -> Value {
+        json!({
+            "key": self.key.as_ref().map(Key::as_str),
+            "holder": self.holder,
+            "pod": self.pod,
+            "contract": self.contract.as_ref().ok(),
+            "refusal": self.contract.as_ref().err().map(Refusal::to_json),
+        })
+    }
+
+    fn row(&self) -> [String; 5] {
+        let key = self.key.as_ref().map_or("(reserved)", Key::as_str).to_owned();
+        let holder = self.holder.as_deref().map_or("", table::short).to_owned();
+        let holder = table::in_pod(Some(&json!(self.pod))).unwrap_or(holder);
+        match &self.contract {
+            Ok(contract) => [key, contract.id.clone(), holder, names(contract), contract.request.capabilities.list()],
+            Err(refusal) => [key, String::new(), holder, String::new(), refusal.to_string()],
+        }
     }
 }
 

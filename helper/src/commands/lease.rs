@@ -73,6 +73,9 @@ struct Whose {
     /// A reservation by its token
     #[arg(long)]
     token: Option<String>,
+    /// A reservation by its contract's id, as `lease list` shows it
+    #[arg(long, value_name = "ID")]
+    contract: Option<String>,
     /// All reservations of a pod, by its UID
     #[arg(long, value_name = "UID")]
     pod: Option<String>,
@@ -119,7 +122,7 @@ fn row(lease: &Value) -> [String; 5] {
     let mut row = ["gpu", "pci", "holder", "key", "because"].map(text);
     let [_, _, holder, _, because] = &mut row;
     *because = without_paths(because, holder);
-    *holder = table::short(holder).to_owned();
+    *holder = table::in_pod(lease.get("pod")).unwrap_or_else(|| table::short(holder).to_owned());
     if let Some(contract) = lease.get("contract").and_then(Value::as_str) {
         because.push_str(&format!(", contract {contract}"));
     }
@@ -149,10 +152,7 @@ fn document(status: &LeaseStatus, reserved: &[Reserved]) -> Value {
         HeldBy::Name { .. } => "name",
         HeldBy::Reservation { .. } => "reservation",
     });
-    let pod = lease.and_then(|lease| match &lease.holder {
-        HeldBy::Reservation { pod, .. } => pod.as_ref(),
-        _ => None,
-    });
+    let pod = lease.and_then(|lease| lease.holder.pod());
     json!({
         "pci": status.pci,
         "gpu": lease.and_then(|lease| lease.minor).map(|minor| format!("nvidia{minor}")),
@@ -183,7 +183,12 @@ fn acquire(args: &Acquire, context: &mut Context<'_>, json: bool) -> Result<(), 
         )
         .into());
     };
-    let inventory = inventory::current(&context.setup)?;
+    // A virtual machine needs no driver of this node: what it names need only be there.
+    let inventory = if request.ids.is_empty() {
+        inventory::current(&context.setup)?
+    } else {
+        inventory::look(&context.setup).map_err(Failure::internal)?
+    };
     let ledger = open(&context.setup)?;
     let granted = ledger.acquire_named(&inventory, &request, &args.holder);
     shim::restore::settle(&ledger, &context.setup).map_err(Failure::internal)?;
@@ -201,44 +206,74 @@ fn acquire(args: &Acquire, context: &mut Context<'_>, json: bool) -> Result<(), 
 
 fn release(args: &Release, context: &mut Context<'_>, json: bool) -> Result<(), Failure> {
     let ledger = open(&context.setup)?;
-    let Whose { holder, key, token, pod } = &args.whose;
-    let (who, freed) = match (holder, key, token) {
-        _ if pod.is_some() => {
-            let uid = pod.as_deref().unwrap_or_default();
-            (format!("pod {uid}"), ledger.cancel_pod(uid))
+    let Whose { holder, key, token, contract, pod } = &args.whose;
+    if let Some(key) = key {
+        return release_key(&digits("--key", key)?, args.force, &ledger, context, json);
+    }
+    let (who, freed) = if let Some(name) = holder {
+        let freed = ledger.release_named(name);
+        if freed.as_ref().is_ok_and(Vec::is_empty) {
+            return Err(not_by_name(&context.setup, &ledger, name)?);
         }
-        (Some(name), ..) => {
-            let freed = ledger.release_named(name);
-            if freed.as_ref().is_ok_and(Vec::is_empty) {
-                return Err(not_by_name(&context.setup, &ledger, name)?);
-            }
-            (name.clone(), freed)
-        }
-        (_, Some(key), _) => {
-            let parsed = digits("--key", key)?;
-            if !args.force {
-                refuse_living(&context.setup, &ledger, &parsed)?;
-            }
-            (key.clone(), shim::restore::give_back(&ledger, &parsed))
-        }
-        (.., token) => {
-            let token = digits("--token", token.as_deref().unwrap_or_default())?;
-            ("a reservation".to_owned(), ledger.cancel(token.as_str()))
-        }
+        (name.clone(), freed)
+    } else if let Some(uid) = pod {
+        let who = format!("pod {uid}");
+        known(&ledger, &who, |reserved| reserved.pod.as_ref().is_some_and(|pod| pod.uid == *uid))?;
+        (who, ledger.cancel_pod(uid))
+    } else if let Some(id) = contract {
+        let token = known(&ledger, &format!("contract {id}"), |reserved| reserved.contract.id == *id)?;
+        (format!("contract {id}"), ledger.cancel(&token))
+    } else {
+        let token = digits("--token", token.as_deref().unwrap_or_default())?;
+        known(&ledger, "this token", |reserved| reserved.token == token.as_str())?;
+        ("a reservation".to_owned(), ledger.cancel(token.as_str()))
     };
     let freed = freed.map_err(Failure::internal)?;
-    if !freed.is_empty() {
-        let gpus = freed.iter().map(|pci| json!({ "pci": pci })).collect();
-        record::append(
-            &context.setup,
-            ledger::audit::Kind::Release,
-            [("holder", who.as_str().into()), ("gpus", gpus)],
-        )?;
-    }
+    let gpus = freed.iter().map(|pci| json!({ "pci": pci })).collect();
+    record::append(
+        &context.setup,
+        ledger::audit::Kind::Release,
+        [("holder", who.as_str().into()), ("gpus", gpus), ("message", "released by the operator".into())],
+    )?;
     match (json, freed.is_empty()) {
         (true, _) => context.document(&json!({ "released": freed })),
-        (false, true) => Ok(writeln!(context.out, "{} holds nothing", table::one_line(&who))?),
+        (false, true) => Ok(writeln!(
+            context.out,
+            "{} is given up; its GPUs become free with the container that has them",
+            table::one_line(&who)
+        )?),
         (false, false) => Ok(writeln!(context.out, "released {}", freed.join(", "))?),
+    }
+}
+
+/// The token of the first reservation that is meant.
+fn known(ledger: &Ledger, who: &str, meant: impl Fn(&Reserved) -> bool) -> Result<String, Failure> {
+    let reserved = ledger.reservations().map_err(Failure::internal)?;
+    reserved.into_iter().find(meant).map(|reserved| reserved.token).ok_or_else(|| nothing(who))
+}
+
+fn nothing(who: &str) -> Failure {
+    Failure::Wrong(format!("{} holds nothing; `quilt-gpu lease list` shows who holds what", table::one_line(who)))
+}
+
+/// A container's GPUs. Those of one that is still there only by force.
+fn release_key(key: &Key, force: bool, ledger: &Ledger, context: &mut Context<'_>, json: bool) -> Result<(), Failure> {
+    if !force {
+        refuse_living(&context.setup, ledger, key)?;
+    }
+    let why = if force { "forced by the operator" } else { "released by the operator" };
+    let done = shim::restore::force(ledger, &context.setup, key, why).map_err(Failure::internal)?;
+    if done.gpus.is_empty() {
+        return Err(nothing(key.as_str()));
+    }
+    let freed: Vec<&str> = done.gpus.iter().map(|gpu| gpu.pci.as_str()).collect();
+    if json {
+        return context.document(&json!({ "released": freed, "left_in": done.left_in }));
+    }
+    writeln!(context.out, "released {}", freed.join(", "))?;
+    match &done.left_in {
+        Some(cgroup) => Ok(writeln!(context.out, "{}", shim::restore::left_in(cgroup))?),
+        None => Ok(()),
     }
 }
 
@@ -267,10 +302,10 @@ fn digits(flag: &str, value: &str) -> Result<Key, Failure> {
 fn refuse_living(setup: &Setup, ledger: &Ledger, key: &Key) -> Result<(), Failure> {
     let leases = ledger.leases().map_err(Failure::internal)?;
     shim::restore::settle(ledger, setup).map_err(Failure::internal)?;
-    match leases.iter().find(|status| status.tag == key.as_str()) {
+    match leases.iter().find(|status| status.tag.trim_start_matches("d-") == key.as_str()) {
         Some(status) if !matches!(status.lease.as_ref().map(|lease| &lease.holder), Some(HeldBy::Name { .. })) => {
             Err(Failure::Wrong(format!(
-                "{key} still holds {}: {}; delete the container, or add --force",
+                "{key} still holds {}: {}; delete the container and end its processes, or add --force",
                 status.pci, status.held_because
             )))
         }
@@ -301,6 +336,8 @@ mod tests {
             let lease = json!({"gpu": "nvidia0", "pci": "p", "holder": id, "key": key, "because": because});
             assert_eq!(row(&lease), ["nvidia0", "p", "5ea15ea15ea1", key, shown]);
         }
+        let pod = json!({"holder": id, "pod": {"uid": "u", "name": "p", "namespace": "n", "container": "c"}});
+        assert_eq!(row(&pod)[2], "n/p/c");
         let named = json!({"holder": "vm:a", "because": "taken as vm:a until it is released", "contract": "c"});
         assert_eq!(row(&named), ["", "", "vm:a", "", "taken as vm:a until it is released, contract c"]);
     }

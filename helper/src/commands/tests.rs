@@ -167,7 +167,7 @@ fn a_reservation_is_listed_under_its_contract_and_once() {
     assert_eq!(node.json(&["contract", "show", id]), prepared["contract"]);
     assert_eq!(
         node.json(&["contract", "show"]),
-        json!([{ "key": null, "contract": prepared["contract"], "refusal": null }])
+        json!([{ "key": null, "holder": null, "pod": null, "contract": prepared["contract"], "refusal": null }])
     );
     assert_eq!(node.json(&["lease", "list"])[0]["contract"], id);
     for words in [["contract", "show"], ["lease", "list"]] {
@@ -176,8 +176,13 @@ fn a_reservation_is_listed_under_its_contract_and_once() {
     }
 
     let (code, out, _) = node.call(&words);
-    assert!(code == 1 && out.contains("contract-id"), "one id twice: {out}");
+    assert_eq!((code, serde_json::from_str::<Value>(&out).unwrap()), (0, prepared), "who asks again gets the same");
+    fs::write(&file, r#"{"gpu_count":2}"#).unwrap();
+    let (code, out, _) = node.call(&words);
+    assert!(code == 1 && out.contains("contract-id") && out.contains("for another request"), "{out}");
     assert_eq!(node.holders(), ["(reserved)"]);
+    assert_eq!(node.call(&["lease", "release", "--contract", id]).0, 0);
+    assert_eq!(node.holders(), [""; 0]);
     let (code, _, err) = node.call(&["lease", "release", "--token", "zz"]);
     assert!(code == 2 && err.contains("--token \"zz\""), "{err}");
 }
@@ -315,6 +320,31 @@ fn a_container_is_released_by_its_key_and_whoever_names_it_is_told_the_key() {
     assert!(code == 1 && ids.iter().all(|id| err.contains(id)), "{err}");
     let (code, out, _) = node.call(&["audit", "aaa"]);
     assert!(code == 0 && out.contains("no record is about \"aaa\""), "{out}");
+}
+
+#[test]
+fn a_container_that_is_there_is_released_by_force_alone() {
+    let Some(node) = Node::make() else { return };
+    let key = container(&node, "red");
+    let release = |more: &[&str]| node.call(&[&["lease", "release", "--key", key.as_str()], more].concat());
+    let (code, _, err) = release(&[]);
+    assert!(code == 1 && err.contains("its create still runs") && err.contains("--force"), "{err}");
+    assert_eq!(node.holders(), ["red"]);
+    let (code, out, _) = release(&["--force"]);
+    assert!(code == 0 && out.starts_with("released 0000:"), "{out}");
+    assert_eq!(node.holders(), [""; 0]);
+    let records = node.json(&["audit", "red"]);
+    let end = &records.as_array().unwrap()[1];
+    assert_eq!((&end["kind"], &end["message"]), (&json!("release"), &json!("forced by the operator")), "{records}");
+    let nobody = "0".repeat(32);
+    for words in
+        [["--key", key.as_str()], ["--key", &nobody], ["--token", &nobody], ["--contract", "x"], ["--pod", "u"]]
+    {
+        let (code, out, err) = node.call(&["lease", "release", words[0], words[1], "--format", "table"]);
+        assert!((code, out.as_str()) == (1, "") && err.contains("holds nothing"), "{words:?}: {err}");
+        assert!(words[0] != "--token" || !err.contains(words[1]), "a token is a secret: {err}");
+    }
+    assert_eq!(release(&["--force"]).0, 1);
 }
 
 #[test]

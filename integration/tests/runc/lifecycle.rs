@@ -23,6 +23,8 @@ fn a_bundle_serves_again_and_is_put_back() -> Result<()> {
     bench.runc.delete("again", true)?.checked()?;
     assert!(bytes(&bundle.config())? == original, "config.json was not put back");
     assert_eq!(bench.site.leases_on_disk()?, BTreeSet::new());
+    bench.runc.delete("again", true)?.checked()?;
+    assert_eq!(bench.ends("again"), ["deleted"], "an end is recorded once");
 
     for _ in 0..2 {
         let seen = Seen::of(&bench.runc.whole_life("again", &bundle)?)?;
@@ -58,6 +60,7 @@ fn a_foreground_run_releases_by_itself() -> Result<()> {
         assert_eq!(bench.site.leases_on_disk()?, BTreeSet::new());
         assert!(bytes(&bundle.config())? == original, "config.json was not put back");
     }
+    assert_eq!(bench.ends("run"), ["its process ended"; 2]);
     let failing = bench.bundle("failing", &Spec::new().args(["sh", "-c", "exit 7"]).env("QUILT_GPU_COUNT", "1"))?;
     assert_eq!(bench.runc.run("failing", &failing)?.status.code(), Some(7));
     assert_eq!(bench.site.leases_on_disk()?, BTreeSet::new());
@@ -76,11 +79,13 @@ fn poststop_releases_when_somebody_else_deletes() -> Result<()> {
     bench.runc.call("left", &["run", "--detach", "--bundle", &folder, "left"])?.checked()?;
     assert_eq!(bench.look("left")?.gpus()?, BTreeSet::from([0]));
     assert_eq!(bench.site.leases_on_disk()?.len(), 1);
+    assert_eq!(bench.ends("left"), [""; 0]);
 
     // The same state root, but nobody that knows of leases.
     let plain = Runc::new(RUNC, bench.site.join("runc"))?;
     plain.delete("left", true)?.checked()?;
     assert_eq!(bench.site.leases_on_disk()?, BTreeSet::new());
+    assert_eq!(bench.ends("left"), ["its process ended"]);
     Ok(())
 }
 
@@ -93,6 +98,7 @@ fn a_command_that_does_not_exist_leaves_no_lease() -> Result<()> {
     assert!(!answer.ok());
     let last = bench.runc.last_error("missing").unwrap_or_default();
     assert!(last.contains("no-such-program"), "runc's own reason is what the user sees: {last}");
+    assert_eq!(bench.ends("missing"), ["create failed: status 1"]);
     assert_eq!(bench.site.leases_on_disk()?, BTreeSet::new());
     assert!(bytes(&bundle.config())? == original, "config.json was not put back");
     Ok(())

@@ -110,6 +110,17 @@ impl Bench {
         Seen::of(&self.runc.exec(id, &PROBE_ALL)?.checked()?.stdout)
     }
 
+    /// Why the GPUs of a container were given back, as the audit log has it.
+    fn ends(&self, id: &str) -> Vec<String> {
+        let audit = self.site.quilt.audit();
+        let of = audit.iter().filter(|entry| entry["kind"] == "release" && entry["container"] == id);
+        of.map(|entry| {
+            assert_eq!(entry["gpus"].as_array().map(Vec::len), Some(1), "{entry}");
+            entry["message"].as_str().unwrap_or_default().to_owned()
+        })
+        .collect()
+    }
+
     /// Tries to create a container that must be refused with these words, on standard error and in the last line of
     /// the log; nothing of it may be left.
     fn refused(&self, id: &str, bundle: &Bundle, words: &[&str]) -> Result<Ran> {

@@ -38,6 +38,8 @@ fn cri(uid: &str, name: &str, token: &str) -> Spec {
         .annotation("io.kubernetes.cri.container-type", "container")
         .annotation("io.kubernetes.cri.container-name", name)
         .annotation("io.kubernetes.cri.sandbox-uid", uid)
+        .annotation("io.kubernetes.cri.sandbox-name", "job")
+        .annotation("io.kubernetes.cri.sandbox-namespace", "red")
         .annotation("grant.quilt.gpu/contract", token)
 }
 
@@ -47,6 +49,8 @@ fn crio(uid: &str, name: &str, token: &str) -> Spec {
         .annotation("io.kubernetes.cri-o.ContainerType", "container")
         .annotation("io.kubernetes.container.name", name)
         .annotation("io.kubernetes.pod.uid", uid)
+        .annotation("io.kubernetes.pod.name", "job")
+        .annotation("io.kubernetes.pod.namespace", "red")
         .annotation("io.kubernetes.cri-o.Annotations", &json!({"grant.quilt.gpu/contract": token}).to_string())
         .annotation("grant.quilt.gpu/contract", token)
 }
@@ -127,6 +131,62 @@ fn a_pods_reservation_serves_every_restart_of_its_container() -> Result<()> {
         assert_eq!(parsed(&released.stdout)?, json!({"released": [bench.site.host.gpus[0].pci]}));
         let late = format!("{engine}-late");
         bench.refused(&late, &bench.sharing(&late, &spec(&uid, "main", token))?, &["CONTRACT_UNTRUSTED"])?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_belongs_to_a_pod_is_found_by_the_pod() -> Result<()> {
+    let Some(bench) = Bench::new("what_belongs_to_a_pod_is_found_by_the_pod", 1)? else { return Ok(()) };
+    let bound = ["--pod", "8b5e", "--container", "main"];
+    let token = bench.prepared(&json!({"gpu_count": 1}), &bound)?;
+    for (engine, spec) in [("cri", cri as fn(&str, &str, &str) -> Spec), ("crio", crio)] {
+        let spec = spec("8b5e", "main", text(&token, "token"));
+        bench.sleeper(engine, &spec)?;
+        for words in [["lease", "list"], ["contract", "show"]] {
+            let told = bench.site.quilt.cli(&words)?.checked()?.stdout;
+            assert!(told.contains(" red/job/main "), "{words:?}: {told}");
+            let list = parsed(&bench.site.quilt.cli(&[words[0], words[1], "--format", "json"])?.checked()?.stdout)?;
+            let pod = json!({"uid": "8b5e", "container": "main", "name": "job", "namespace": "red"});
+            assert!(list.as_array().unwrap().iter().any(|one| one["pod"] == pod), "{list}");
+        }
+        let second = format!("{engine}-second");
+        bench.refused(&second, &bench.sharing(&second, &spec)?, &["CAPACITY_FULL"])?;
+        bench.runc.delete(engine, true)?.checked()?;
+        for pod in ["8b5e", "job", "red/job"] {
+            let told = parsed(&bench.site.quilt.cli(&["audit", pod, "--format", "json"])?.checked()?.stdout)?;
+            let of: Vec<&str> = told
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|entry| entry["container"] == engine || entry["container"] == second.as_str())
+                .map(|entry| text(entry, "kind"))
+                .collect();
+            assert_eq!(of, ["create", "refuse", "release"], "{pod}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_token_answers_what_the_pod_asks_for() -> Result<()> {
+    let Some(bench) = Bench::new("a_token_answers_what_the_pod_asks_for", 2)? else { return Ok(()) };
+    let one = json!({"gpu_count": 1, "gpu_ids": ["nvidia1"]});
+    let answer = bench.prepared(&one, &["--pod", "8b5e", "--container", "main"])?;
+    for (engine, spec) in [("cri", cri as fn(&str, &str, &str) -> Spec), ("crio", crio)] {
+        let spec = spec("8b5e", "main", text(&answer, "token"));
+        for (what, key, value, words) in [
+            ("count", "quilt.gpu/count.main", "2", ["asks for 2 GPUs", "is for 1 GPU"]),
+            ("ids", "quilt.gpu/ids.main", "nvidia0", ["asks for nvidia0", "is for nvidia1"]),
+        ] {
+            let id = format!("{engine}-{what}");
+            let bundle = bench.sharing(&id, &spec.clone().annotation(key, value))?;
+            bench.refused(&id, &bundle, &["POLICY", words[0], words[1], "the agent has to reserve"])?;
+        }
+        for (what, key, value) in [("one", "quilt.gpu/count.main", "1"), ("named", "quilt.gpu/ids.main", "nvidia1")] {
+            let seen = bench.see(&format!("{engine}-{what}"), &spec.clone().annotation(key, value))?;
+            assert_eq!(seen.gpus()?, BTreeSet::from([1]), "{engine} {what}");
+        }
     }
     Ok(())
 }

@@ -34,8 +34,16 @@ pub fn from_json(bytes: &[u8]) -> Result<Asked, Refusal> {
     if let Some(named) = &listed
         && named.len() != count as usize
     {
-        let message = format!("gpu_count is {count} and gpu_ids has {}", named.len());
-        let help = "make gpu_count equal to the number of gpu_ids, or leave gpu_ids out";
+        let (message, help) = match document.get("gpu_count") {
+            None => (
+                format!("gpu_count is missing, and gpu_ids has {}", named.len()),
+                "give gpu_count too, equal to the number of gpu_ids",
+            ),
+            Some(_) => (
+                format!("gpu_count is {count} and gpu_ids has {}", named.len()),
+                "make gpu_count equal to the number of gpu_ids, or leave gpu_ids out",
+            ),
+        };
         return Err(invalid("request-count-ids", &message, "/gpu_ids", &named.join(","), help));
     }
     if strict {
@@ -59,6 +67,10 @@ pub fn from_json(bytes: &[u8]) -> Result<Asked, Refusal> {
 fn refuse_unknown_keys(document: &Node<'_>) -> Result<(), Refusal> {
     let unknown =
         |key: &str| key.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("gpu")) && !GPU_KEYS.contains(&key);
+    let offered: Vec<&str> = GPU_KEYS
+        .into_iter()
+        .filter(|key| super::OFFERED.iter().any(|word| key.strip_prefix("gpu_") == Some(word)))
+        .collect();
     match document.members().iter().find(|member| unknown(&member.key)) {
         None => Ok(()),
         Some(member) => Err(invalid(
@@ -66,7 +78,7 @@ fn refuse_unknown_keys(document: &Node<'_>) -> Result<(), Refusal> {
             &format!("unknown key {:?}", member.key),
             &format!("/{}", json::pointer_token(&member.key)),
             "",
-            &format!("known keys are {}", GPU_KEYS.join(", ")),
+            &format!("known keys are {}", offered.join(", ")),
         )),
     }
 }

@@ -105,6 +105,20 @@ fn documents_of_a_control_plane() {
 }
 
 #[test]
+fn what_is_wrong_is_told_with_what_is_offered_and_without_the_token() {
+    let told = |json: &str| from_json(json.as_bytes()).unwrap_err().to_string();
+    let missing = told(r#"{"gpu_ids":["nvidia0"]}"#);
+    assert!(missing.contains("gpu_count is missing, and gpu_ids has 1"), "{missing}");
+    let unknown = told(r#"{"gpu_count":1,"gpu_cuont":1}"#);
+    assert!(unknown.ends_with("known keys are gpu_count, gpu_ids, gpu_kind, gpu_capabilities"), "{unknown}");
+    let token = "0123456789abcdef0123456789abcdef";
+    for more in [("count", "1"), ("ids", "nvidia0"), ("strict", "true"), ("wait", "3s"), ("strict", "x")] {
+        let refusal = words(&[("contract", token), more]).ask(Source::Environment).unwrap_err();
+        assert!(!format!("{refusal:?}").contains(token), "{more:?}: {refusal:?}");
+    }
+}
+
+#[test]
 fn a_request_knows_where_its_words_stand() {
     let Ok(Asked::Gpus(request)) = words(&[("count", "1"), ("kind", "a100")]).ask(Source::Environment) else {
         panic!()

@@ -223,8 +223,15 @@ pub fn verify(log_dir: &Path) -> Result<Verified, AuditError> {
     let size = std::fs::metadata(&path).map_or(0, |meta| meta.len());
     drop(locked);
     let mut head: Option<Head> = None;
+    // A line whose `prev` is wrong: either it was changed, or the one before it. The one after it tells which.
+    let mut broken: Option<Head> = None;
+    let mut attested = None;
     let mut number = 0;
     let complete = each_line(&path, size, |line, whole| {
+        if let Some(broken) = &broken {
+            attested = Link::of(line).map(|link| link.prev == broken.digest);
+            return false;
+        }
         number += 1;
         let next = next(head.as_ref(), line, whole)
             .and_then(|(next, link)| agrees(&next, known.as_ref()).map(|()| (next, link)));
@@ -242,10 +249,28 @@ pub fn verify(log_dir: &Path) -> Result<Verified, AuditError> {
             }
             Err(why) => {
                 found.bad = Some(Bad { line: number, why });
-                false
+                broken = head.as_ref().and_then(|head| misled(head, line)).filter(|_| whole);
+                broken.is_some()
             }
         }
     })?;
+    let complete = complete && found.bad.is_none();
+    if let (Some(broken), Some(bad)) = (&broken, &mut found.bad) {
+        let in_head = known.as_ref().filter(|known| known.size == broken.size);
+        match attested.or_else(|| in_head.map(|known| known.digest == broken.digest)) {
+            // Whoever wrote the line after next saw this one as it is, so what it says of the one before it is true.
+            Some(true) => {
+                let changed = broken.seq - 1;
+                bad.line -= 1;
+                bad.why =
+                    format!("record {changed} was changed: it is not the one that record {} knows as prev", broken.seq);
+                found.records -= 1;
+                found.last -= 1;
+            }
+            Some(false) => bad.why = format!("record {} was changed: {}", broken.seq, bad.why),
+            None => {}
+        }
+    }
     let end = head.map_or(0, |head| head.size);
     if complete && let Some(known) = known.filter(|known| known.size > end && end > 0) {
         found.bad = Some(Bad {
@@ -279,6 +304,12 @@ fn next(head: Option<&Head>, line: &[u8], whole: bool) -> Result<(Head, Link), S
         return Err(format!("its prev is not the digest of record {}", head.seq));
     }
     Ok((head.at(&link, line), link))
+}
+
+/// Where a line ends that follows by its number alone.
+fn misled(head: &Head, line: &[u8]) -> Option<Head> {
+    let link = Link::of(line)?;
+    (link.seq == head.seq + 1 && link.prev != head.digest).then(|| head.at(&link, line))
 }
 
 /// At the size that the head file knows, its digest must be the line's.

@@ -142,7 +142,10 @@ fn every_change_is_found() {
     };
     let forged = format!("{whole}{}\n", lines[5].replace("\"seq\":6", "\"seq\":7"));
     for (text, line, words) in [
-        (whole.replace("\"c3\"", "\"cX\""), 4, "prev"),
+        (whole.replace("\"c1\"", "\"cX\""), 1, "record 1 was changed"),
+        (whole.replace("\"c3\"", "\"cX\""), 3, "record 3 was changed"),
+        (whole.replace("\"c5\"", "\"cX\""), 5, "record 5 was changed"),
+        (whole.replace(lines[4], &lines[4].replace("prev\":\"", "prev\":\"0")), 5, "record 5 was changed"),
         (whole.replace("\"c6\"", "\"cX\""), 6, "head file"),
         (without(2), 3, "record 4, expected 3"),
         (without(5), 6, "the head file knows"),

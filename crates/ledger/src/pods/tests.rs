@@ -16,7 +16,7 @@ struct Stage {
 }
 
 fn of(uid: &str, container: &str) -> PodContainer {
-    PodContainer { uid: uid.into(), container: container.into() }
+    PodContainer::new(uid, container)
 }
 
 impl Stage {
@@ -33,7 +33,7 @@ impl Stage {
     fn reserve(&self, request: &Request, pod: &PodContainer) -> Result<Reserved, Refusal> {
         // Ids differ, as random ones do.
         let id = format!("{:032x}", self.ledger.names().unwrap().len());
-        self.ledger.reserve(&self.node, request, 60, Some(pod), &mut |gpus| {
+        self.ledger.reserve(&self.node, request, 60, Some(pod), None, &mut |gpus| {
             Ok(Contract { id: id.clone(), ..contract_for(&self.node, gpus, request, None)? })
         })
     }

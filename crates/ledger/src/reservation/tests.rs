@@ -27,7 +27,8 @@ impl Stage {
 
     fn reserve(&self, n: u32) -> Result<Reserved, Refusal> {
         let request = count(n);
-        self.ledger.reserve(&self.node, &request, 60, None, &mut |gpus| contract_for(&self.node, gpus, &request, None))
+        self.ledger
+            .reserve(&self.node, &request, 60, None, None, &mut |gpus| contract_for(&self.node, gpus, &request, None))
     }
 
     fn holder(&self, id: &str, pid: u32) -> Holder {
@@ -91,7 +92,7 @@ fn given_up_or_never_made() {
     refused(stage.ledger.redeem(&reserved.token, &stage.holder("a", 1)), "reservation-unknown");
     let no = || Err(Refusal::new(Code::DriverNotReady, "x", "no", ""));
     assert_eq!(
-        stage.ledger.reserve(&stage.node, &count(1), 60, None, &mut |_| no()).unwrap_err().code,
+        stage.ledger.reserve(&stage.node, &count(1), 60, None, None, &mut |_| no()).unwrap_err().code,
         Code::DriverNotReady
     );
     assert!(stage.tags().is_empty());

@@ -64,10 +64,7 @@ fn a_restarted_container_gets_its_previous_gpu() {
 fn a_pods_container_gets_its_previous_gpu_under_another_id() {
     let (dir, world, node) = (state(), World::new(), inventory(3));
     let ledger = ledger(&dir, &world);
-    let of_pod = |id: &str, uid: &str| Holder {
-        pod: Some(PodContainer { uid: uid.into(), container: "main".into() }),
-        ..holder(&world, id, 1)
-    };
+    let of_pod = |id: &str, uid: &str| Holder { pod: Some(PodContainer::new(uid, "main")), ..holder(&world, id, 1) };
     let (first, again, other) = (of_pod("a1", "u-1"), of_pod("a2", "u-1"), of_pod("b1", "u-2"));
     ledger.grant(&node, &ids(&["nvidia1"]), &first).unwrap();
     ledger.release(&first.key).unwrap();
@@ -415,5 +412,48 @@ proptest! {
         let last = holder(&world, "last", 99);
         prop_assert_eq!(ledger.grant(&node, &count(4), &last).unwrap().len(), 4);
         prop_assert_eq!(ledger.leases().unwrap().len(), 4);
+    }
+}
+
+#[test]
+fn a_name_has_what_is_bound_to_vfio_and_a_container_never() {
+    let (dir, world) = (state(), World::new());
+    let ledger = ledger(&dir, &world);
+    let mut node = inventory(2);
+    let pci = node.gpus[0].pci.clone();
+    let asked = ids(&[&pci]);
+    let acquire =
+        |node: &Inventory, name: &str| ledger.acquire_named(node, &asked, name).map_err(|refusal| refusal.code);
+    assert_eq!(pcis(&acquire(&node, "vm:a").unwrap()), [pci.as_str()]);
+    for driver in [None, Some("vfio-pci")] {
+        let gpu = &mut node.gpus[0];
+        (gpu.driver, gpu.minor, gpu.uuid) = (driver.map(str::to_owned), None, None);
+        gpu.nodes.clear();
+        gpu.unavailable = Some("it is held by another driver".into());
+        assert_eq!(pcis(&acquire(&node, "vm:a").unwrap()), [pci.as_str()], "{driver:?}: it has it");
+        assert_eq!(acquire(&node, "vm:b").unwrap_err() == Code::CapacityFull, driver.is_some(), "{driver:?}");
+    }
+    ledger.release_named("vm:a").unwrap();
+    let container = holder(&world, "c", 1);
+    assert_eq!(ledger.grant(&node, &asked, &container).unwrap_err().code, Code::GpuUnavailable);
+    assert_eq!(pcis(&acquire(&node, "vm:b").unwrap()), [pci.as_str()]);
+}
+
+#[test]
+fn force_frees_what_drains() {
+    let (dir, world) = (state(), World::new());
+    let (ledger, node) = (ledger(&dir, &world), inventory(2));
+    let container = holder(&world, "c", 1);
+    for drains in [false, true] {
+        let gpus = ledger.grant(&node, &count(2), &container).unwrap();
+        world.with(|w| w.busy_cgroups.insert("/box/c".into()));
+        if drains {
+            assert_eq!(ledger.release(&container.key).unwrap(), [""; 0]);
+        }
+        let forced = ledger.release_forced(&container.key).unwrap();
+        assert_eq!((pcis(&forced.gpus), forced.left_in.as_deref()), (pcis(&gpus), Some("/box/c")));
+        assert_eq!(ledger.names().unwrap(), []);
+        assert_eq!(ledger.release_forced(&container.key).unwrap(), crate::Forced::default());
+        world.with(|w| w.busy_cgroups.clear());
     }
 }
