@@ -1,12 +1,14 @@
-//! The hook alone in a config.json under plain runc: nobody made a contract, so no container may reach a GPU.
+//! The hook alone in a config.json under plain runc: nobody made a contract, so no container may reach a GPU. And what it
+//! owes to containers that the runtime made.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
-use integration::{Bundle, PROBE_ALL, Ran, Result, Runc, Seen, Spec};
+use integration::{Bundle, PROBE_ALL, Ran, Result, Runc, Seen, Spec, say};
 use serde_json::{Value, json};
 
-use crate::{Bench, RUNC};
+use crate::{Bench, CRUN, RUNC, VERSION_1};
 
 /// Plain runc, and our hook at one stage of every bundle.
 struct Hooked<'a> {
@@ -101,4 +103,42 @@ fn a_filter_that_another_hook_opened_is_seen() -> Result<()> {
     let (answer, ran) = hooked.attempt("opened", Spec::new().edit(open))?;
     assert!(!answer.ok() && !ran, "{answer:?}");
     Ok(())
+}
+
+#[test]
+fn the_same_bundle_under_another_id_gets_nothing() -> Result<()> {
+    let Some(bench) = Bench::new("the_same_bundle_under_another_id_gets_nothing", 1)? else { return Ok(()) };
+    let bundle = bench.bundle("one", &Spec::new().args(PROBE_ALL).env("QUILT_GPU_COUNT", "1"))?;
+    let folder = bundle.path.to_string_lossy().into_owned();
+    // It ends, and stays there with its lease.
+    bench.runc.call("one", &["run", "--detach", "--bundle", &folder, "one"])?.checked()?;
+    bench.runc.wait_stopped("one")?;
+    let leases = bench.site.leases_on_disk()?;
+    assert_eq!(leases.len(), 1);
+    // The same state root, but nobody who knows of leases.
+    let plain = Runc::new(RUNC, bench.site.join("runc"))?;
+    let answer = plain.run("other", &bundle)?;
+    assert!(!answer.ok() && answer.stderr.contains("CONTRACT_UNTRUSTED"), "{answer:?}");
+    assert_eq!((answer.stdout.as_str(), plain.state("other")?), ("", None));
+    assert_eq!(bench.site.leases_on_disk()?, leases);
+    bench.runc.delete("one", true)?.checked()?;
+    assert_eq!(bench.site.leases_on_disk()?, BTreeSet::new());
+    Ok(())
+}
+
+#[test]
+fn crun_ends_as_its_container_does_however_much_it_tells_the_hook() -> Result<()> {
+    let test = "crun_ends_as_its_container_does_however_much_it_tells_the_hook";
+    if !Path::new(CRUN).exists() {
+        say(format_args!("{test}: skipped, {CRUN} is not there"));
+        return Ok(());
+    }
+    let Some(bench) = Bench::within(test, CRUN, VERSION_1)? else { return Ok(()) };
+    // More than a pipe holds: who writes it is ended by its signal when the hook does not read.
+    let spec = Spec::new().annotation("example.org/note", &"x".repeat(100_000)).env("QUILT_GPU_COUNT", "1");
+    let bundle = bench.bundle("told", &spec.args(["sh", "-c", "exit 7"]))?;
+    let answer = bench.runc.run("told", &bundle)?;
+    assert_eq!(answer.status.code(), Some(7), "{answer:?}");
+    // crun calls the hook while its own state is there still: the lease goes with the next look.
+    bench.site.wait_no_leases()
 }

@@ -5,9 +5,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use integration::{Builder, PROBE_ALL, QuiltOptions, Result, Runc, Seen, Site, Spec};
+use integration::{Builder, PROBE_ALL, QuiltOptions, Result, Runc, Seen, Site, Spec, say};
+use serde_json::json;
 
-use crate::{Bench, RUNC, bytes};
+use crate::verify::change_low_level;
+use crate::{Bench, CRUN, RUNC, VERSION_1, bytes};
 
 #[test]
 fn a_bundle_serves_again_and_is_put_back() -> Result<()> {
@@ -172,5 +174,56 @@ fn gpu_trouble_does_not_reach_containers_without_gpus() -> Result<()> {
         assert_eq!(seen.gpus_by_node()?, BTreeSet::new(), "{id}");
         assert_eq!(seen.open_numbers(), BTreeSet::new(), "{id}");
     }
+    Ok(())
+}
+
+#[test]
+fn a_container_that_exists_keeps_what_is_its_own() -> Result<()> {
+    let Some(bench) = Bench::new("a_container_that_exists_keeps_what_is_its_own", 2)? else { return Ok(()) };
+    let asking = |gpu: &str| Spec::new().env("QUILT_GPU_IDS", gpu);
+    // The second has no GPU, and a list that was rewritten.
+    let open =
+        Spec::new().edit(|spec| spec["linux"]["resources"]["devices"] = json!([{"allow": true, "access": "rwm"}]));
+    for (id, spec) in [("granted", asking("nvidia0")), ("plain", open)] {
+        let bundle = bench.bundle(id, &spec.args(["quilt-probe", "sleep"]))?;
+        let tenants = bytes(&bundle.config())?;
+        bench.runc.create(id, &bundle)?.checked()?;
+        let before = bytes(&bundle.config())?;
+        assert!(before != tenants, "{id}: there is something to lose");
+        let leases = bench.site.leases_on_disk()?;
+        // Another bundle and another GPU, under its id: while it lives, and when its process has ended.
+        let other = bench.sharing(&format!("{id}-other"), &asking("nvidia1"))?;
+        for ended in [false, true] {
+            if ended {
+                bench.runc.kill(id, "KILL")?.checked()?;
+                bench.runc.wait_stopped(id)?;
+            }
+            let answer = bench.runc.create(id, &other)?;
+            assert!(!answer.ok() && answer.stderr.contains("a container of this id"), "{id}: {answer:?}");
+            assert!(bytes(&bundle.config())? == before, "{id}, ended: {ended}: its config.json was changed");
+            assert_eq!(bench.site.leases_on_disk()?, leases, "{id}, ended: {ended}");
+        }
+        bench.runc.delete(id, false)?.checked()?;
+        assert!(bytes(&bundle.config())? == tenants, "{id}: config.json was not put back");
+        assert_eq!(bench.site.leases_on_disk()?, BTreeSet::new(), "{id}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_container_is_deleted_by_the_runtime_that_made_it() -> Result<()> {
+    let test = "a_container_is_deleted_by_the_runtime_that_made_it";
+    if !Path::new(CRUN).exists() {
+        say(format_args!("{test}: skipped, {CRUN} is not there"));
+        return Ok(());
+    }
+    let Some(bench) = Bench::within(test, CRUN, VERSION_1)? else { return Ok(()) };
+    bench.sleeper("cruns", &Spec::new().env("QUILT_GPU_COUNT", "1"))?;
+    let pid = bench.runc.state("cruns")?.unwrap_or_default()["pid"].clone();
+    assert!(Path::new(&format!("/proc/{pid}/root")).exists(), "{pid}");
+    change_low_level(&bench.site, CRUN, Path::new(RUNC))?;
+    bench.runc.delete("cruns", true)?.checked()?;
+    assert!(!Path::new(&format!("/proc/{pid}/root")).exists(), "runc left crun's process {pid} behind");
+    assert_eq!(bench.site.leases_on_disk()?, BTreeSet::new());
     Ok(())
 }

@@ -164,6 +164,18 @@ fn all_problems_are_told_and_the_nearest_to_the_tenants_words_is_last_in_the_log
     Ok(())
 }
 
+#[test]
+fn a_container_with_a_gpu_is_not_restored() -> Result<()> {
+    let Some(bench) = Bench::new("a_container_with_a_gpu_is_not_restored", 1)? else { return Ok(()) };
+    let bundle = bench.sharing("restored", &Spec::new().env("QUILT_GPU_COUNT", "1"))?;
+    let (folder, image) = (shown(&bundle.path), shown(&bench.site.join("image")));
+    let answer = bench.runc.call("restored", &["restore", "--bundle", &folder, "--image-path", &image, "restored"])?;
+    assert!(!answer.ok() && answer.stderr.contains("POLICY"), "{answer:?}");
+    assert!(answer.stderr.contains("cannot be restored from a checkpoint"), "{answer:?}");
+    assert_eq!(bench.site.leases_on_disk()?.len(), 0);
+    Ok(())
+}
+
 /// A device node made by the machine's mknod.
 pub(crate) fn make_node(path: &Path, kind: &str, major: u32, minor: u32) -> Result<()> {
     let mut mknod = Command::new("mknod");

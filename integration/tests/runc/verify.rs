@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use integration::{Bundle, Error, PROBE_ALL, QuiltOptions, Result, Seen, Site, Spec};
+use integration::{Bundle, Error, PROBE_ALL, QuiltOptions, Result, Scratch, Seen, Site, Spec};
 use serde_json::{Value, json};
 
-use crate::{Bench, bytes};
+use crate::{Bench, VERSION_2, bytes};
 
 /// A runc that reads another list of devices than the bundle has, and leaves the file as it was. To the helper's probe it
 /// is honest.
@@ -53,18 +53,24 @@ pub(crate) fn filter_opener(site: &Site, rule: &str) -> Result<PathBuf> {
 pub(crate) fn site_over(text: &str, verify: bool) -> Result<Site> {
     let site = Site::with(|host| host.gpus(4), &QuiltOptions { verify, ..QuiltOptions::default() })?;
     let runtime = program(site.join("runc-odd"), text)?;
-    let config = String::from_utf8_lossy(&bytes(&site.quilt.config())?).into_owned();
-    let config = config.replace("\"/usr/sbin/runc\"", &Value::from(runtime.to_string_lossy()).to_string());
-    fs::write(site.quilt.config(), config).map_err(|e| Error::new(e.to_string()))?;
-    let link = site.quilt.folder.join("low-level-runtime");
-    fs::remove_file(&link)
-        .and_then(|()| std::os::unix::fs::symlink(&runtime, &link))
-        .map_err(|e| Error::new(e.to_string()))?;
+    change_low_level(&site, crate::RUNC, &runtime)?;
     Ok(site)
 }
 
+/// Makes another program than `before` the low-level runtime of a site, by configuration and link.
+pub(crate) fn change_low_level(site: &Site, before: &str, runtime: &Path) -> Result<()> {
+    let config = String::from_utf8_lossy(&bytes(&site.quilt.config())?).into_owned();
+    let quoted = |path: &str| Value::from(path).to_string();
+    let config = config.replace(&quoted(before), &quoted(&runtime.to_string_lossy()));
+    let link = site.quilt.folder.join("low-level-runtime");
+    fs::write(site.quilt.config(), config)
+        .and_then(|()| fs::remove_file(&link))
+        .and_then(|()| std::os::unix::fs::symlink(runtime, &link))
+        .map_err(|e| Error::new(e.to_string()))
+}
+
 /// A bundle whose program leaves a trace on the machine, and where.
-fn tracing(bench: &Bench, id: &str, spec: &Spec) -> Result<(Bundle, PathBuf)> {
+pub(crate) fn tracing(bench: &Bench, id: &str, spec: &Spec) -> Result<(Bundle, PathBuf)> {
     let trace = bench.site.join(format!("trace-{id}"));
     fs::create_dir(&trace).map_err(|e| Error::new(e.to_string()))?;
     let spec = spec.clone().args(["touch", "/trace/ran"]).bind(&trace, "/trace", &[]);
@@ -148,5 +154,32 @@ fn a_node_that_is_another_gpu_is_found_out() -> Result<()> {
     bench.refused("swapped", &bundle, &["VERIFY_FAILED", "/dev/nvidiactl"])?;
     assert!(!ran.exists());
     assert_eq!(bench.site.leases_on_disk()?, BTreeSet::new());
+    Ok(())
+}
+
+#[test]
+fn a_library_that_is_another_file_is_found_out() -> Result<()> {
+    let forgets = ".linux.resources.devices = [{\"allow\": true, \"access\": \"rwm\"}]";
+    let swaps = "(.mounts[] | select(.destination | test(\"/libcuda[.]so\")) | .source) = \"/etc/hostname\"";
+    let site = || site_over(&FORGETFUL.replace(forgets, swaps), true);
+    let Some(bench) = Bench::on("a_library_that_is_another_file_is_found_out", site)? else { return Ok(()) };
+    let (bundle, ran) = tracing(&bench, "library", &Spec::new().env("QUILT_GPU_IDS", "nvidia0"))?;
+    bench.refused("library", &bundle, &["VERIFY_FAILED", "libcuda.so", "is not the host's file"])?;
+    assert!(!ran.exists());
+    Ok(())
+}
+
+#[test]
+fn a_list_that_was_closed_is_looked_at_without_a_gpu_too() -> Result<()> {
+    // Only version 2 can show that everything but GPUs is open.
+    let test = "a_list_that_was_closed_is_looked_at_without_a_gpu_too";
+    let folder = Scratch::new()?;
+    let runtime = program(folder.join("runc-odd"), FORGETFUL)?;
+    let Some(bench) = Bench::within(test, &runtime.to_string_lossy(), VERSION_2)? else { return Ok(()) };
+    let all =
+        Spec::new().edit(|spec| spec["linux"]["resources"]["devices"] = json!([{"allow": true, "access": "rwm"}]));
+    let (bundle, ran) = tracing(&bench, "all", &all)?;
+    bench.refused("all", &bundle, &["VERIFY_FAILED", "195:"])?;
+    assert!(!ran.exists());
     Ok(())
 }
