@@ -169,7 +169,7 @@ mod tests {
     fn errors_are_reported_by_name() {
         assert_eq!(outcome(Err(io::Error::from_raw_os_error(libc::ENXIO))), "ENXIO");
         assert_eq!(outcome(Ok(())), "ok");
-        assert_eq!(outcome(open(Path::new("/nonexistent"))), "ENOENT");
+        assert_eq!(outcome(open(Path::new("/proc/self/nothing"))), "ENOENT");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::bundle::Bundle;
 use crate::error::{Context, Error, Result};
-use crate::process::{Ran, run, run_into, text};
+use crate::process::{Ran, run, run_into, text as text_of, tool};
 
 /// How long one call may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -236,8 +236,9 @@ pub fn runc_that_gets_along(folder: &Path, low_level: &Path) -> Result<PathBuf> 
 
 /// Writes a program.
 pub(crate) fn script(path: &Path, text: &str) -> Result<PathBuf> {
-    fs::write(path, text)
-        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
-        .cannot(|| format!("write {}", path.display()))?;
+    let mut draft = tempfile::NamedTempFile::new().cannot(|| "make a temporary file".into())?;
+    draft.write_all(text.as_bytes()).cannot(|| format!("write {}", draft.path().display()))?;
+    // By another process: what another thread starts meanwhile would inherit the open file, which nobody could execute then.
+    tool("install", ["-m", "0755", text_of(draft.path())?, text_of(path)?])?;
     Ok(path.to_path_buf())
 }
