@@ -230,7 +230,7 @@ pub fn runc_without_sys_resource(folder: &Path) -> Result<PathBuf> {
 /// # Errors
 /// As above.
 pub fn runc_that_gets_along(folder: &Path, low_level: &Path) -> Result<PathBuf> {
-    let text = include_str!("../runc-nsr").replace("/usr/sbin/runc", text(low_level)?);
+    let text = include_str!("../runc-nsr").replace("/usr/sbin/runc", text_of(low_level)?);
     script(&folder.join("runc-nsr"), &text)
 }
 
