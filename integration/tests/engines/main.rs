@@ -125,7 +125,7 @@ fn line(matrix: &Matrix, row: &Row, words: &[String]) -> Line {
         cells.push(match gap(matrix, row, name) {
             _ if !of_row => Cell::NotAsked,
             Some(gap) => gap,
-            None => match tried(*behaviour, &mut yard) {
+            None => match tried(behaviour, &mut yard) {
                 Ok(()) => Cell::So,
                 Err(why) => {
                     say(format_args!("FAILED {}: {name}: {why}", row.title()));
