@@ -127,6 +127,7 @@ fetch_podman() {
   [ -x made/usr/bin/podman ]
 }
 
+# Not optimised, which takes a third of the time; it then writes a line of its own to standard error.
 compile_youki() {
   nice cargo install youki --debug --version 0.7.0 --locked --features v1,v2 --root "$PWD/root" \
     --target-dir "$PWD/target"

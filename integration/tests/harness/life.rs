@@ -19,7 +19,7 @@ macro_rules! lives {
 
 // One of a kind: the matrix leads all of them through more than this.
 lives! {
-    docker_20_hybrid_youki: "docker-20", Hybrid, "youki";
+    docker_20_hybrid_runc: "docker-20", Hybrid, "runc-nsr";
     docker_26_v2_runc: "docker-26", V2, "runc-1.1";
     podman_4_3_v1_crun: "podman-4.3", V1, "crun-1.8";
     podman_5_4_v2_crun: "podman-5.4", V2, "crun-1.21";
