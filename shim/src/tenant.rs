@@ -19,7 +19,8 @@ use crate::record;
 pub(crate) fn exec(container: &Container<'_>, words: Words) -> Refusal {
     if let Some(group) = container.call.value("cgroup").filter(|group| group.split(['/', ':']).any(|part| part == ".."))
     {
-        let message = "the process would not be in a group of its container";
+        // As runc says it, whose users look for these words.
+        let message = format!("{group} is not a sub cgroup path: the process would not be in its container's group");
         let refusal = Refusal::new(Code::UnsafeSpec, "exec-cgroup", message, "name a group below the container's");
         return refusal.at("argv/--cgroup", group);
     }
