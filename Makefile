@@ -37,13 +37,16 @@ lint:
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	integration/deny.sh
 
-test: prepare build lint
-	integration/setup.sh docker
-	integration/setup.sh driver
-	integration/setup.sh engines
-	integration/setup.sh suites
+test: prepare
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target fetched checked
 	integration/test.sh
-	integration/conformance/runc.sh --quick
+
+# What tests are run on comes over the network while the processors build.
+.PHONY: fetched checked
+fetched:
+	integration/setup.sh docker driver engines suites
+
+checked: build lint
 
 # Other projects' tests of runtimes, against the bare runtime. CG=v2: on cgroup v2. RUNC_VERSION=1.3: with that runc.
 # QUICK=1: the part of runc's that make test runs as well.

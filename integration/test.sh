@@ -9,12 +9,39 @@ version() {
     [ -n "$path" ] && "$path" --version 2>&1 | head -n 1 || echo "$1 is not installed"
 }
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+# Engine tests wait more than they work, so all others run beside them. Both lanes use the programs that are built first.
+cargo test --locked --workspace --no-run
+lanes=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$lanes"' EXIT
 failed=0
 set -o pipefail
-# Two at a time: engine tests are slower together than one after the other.
-cargo test --locked --workspace --no-fail-fast -- --test-threads 2 2>&1 | tee "$log" || failed=1
+
+# Two at a time: more of them are slower together than one after the other.
+tests() { cargo test --locked --no-fail-fast "$@" -- --test-threads 2 2>&1; }
+
+engines="--test engines --test pods"
+others=()
+for file in integration/tests/*.rs integration/tests/*/main.rs; do
+    name=${file#integration/tests/}
+    name=${name%/main.rs}
+    case " $engines " in *" ${name%.rs} "*) ;; *) others+=(--test "${name%.rs}") ;; esac
+done
+
+# shellcheck disable=SC2086 # a list of words
+tests -p integration $engines >"$lanes/engines" &
+engines_lane=$!
+{
+    status=0
+    tests --workspace --exclude integration || status=1
+    tests -p integration --lib --bins "${others[@]}" || status=1
+    # Runc's own tests against runc alone.
+    integration/conformance/runc.sh --quick 2>&1 || status=1
+    exit $status
+} | tee "$lanes/others" || failed=1
+wait "$engines_lane" || failed=1
+cat "$lanes/engines"
+log=$lanes/all
+cat "$lanes/others" "$lanes/engines" >"$log"
 
 runc=$(version runc)
 docker="$(version dockerd), $(version containerd), $runc"
