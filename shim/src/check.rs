@@ -67,7 +67,7 @@ pub fn check(
         verdict.refusals.extend(low_level.enforces().err());
     }
     if verdict.refusals.is_empty() {
-        match would_grant(setup, &decision, inventory) {
+        match would_grant(setup, &decision, &folder, inventory) {
             Ok(grant) => verdict.grant = grant,
             Err(refusal) => verdict.refusals.push(refusal),
         }
@@ -93,6 +93,7 @@ pub fn check(
 fn would_grant(
     setup: &Setup,
     decision: &Decision<'_>,
+    bundle: &Path,
     inventory: impl FnOnce() -> Result<Inventory, Refusal>,
 ) -> Result<Option<Contract>, Refusal> {
     match &decision.asked {
@@ -101,7 +102,7 @@ fn would_grant(
             let nothing_there = "the node has no ledger yet, so nothing is reserved";
             let ledger =
                 Ledger::open_existing(setup.state_dir()).ok_or_else(|| Refusal::internal("ledger", &nothing_there))?;
-            let contract = ledger.reservation(token, words::in_pod(&decision.spec).as_ref())?;
+            let contract = ledger.reservation(token, words::in_pod(&decision.spec, bundle).as_ref())?;
             request.as_ref().map_or(Ok(()), |request| contract.answers(request))?;
             Ok(Some(contract))
         }

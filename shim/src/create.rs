@@ -48,7 +48,7 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
         Ok(None) => Err(one(handover::become_runtime(&container.low_level, &argv))),
         Err(mut refusals) => {
             refusals.iter_mut().for_each(|refusal| words::show_entry(&decision.spec, refusal));
-            record::refused(container, &bundle, words::in_pod(&decision.spec).as_ref(), &refusals);
+            record::refused(container, &bundle, words::in_pod(&decision.spec, &bundle.path).as_ref(), &refusals);
             Err(refusals)
         }
     }
@@ -181,7 +181,7 @@ impl<'a> Making<'a> {
             state_root: self.container.root.to_string_lossy().into_owned(),
             low_level: self.container.low_level.to_string_lossy().into_owned(),
             cgroup: self.cgroup().map(str::to_owned),
-            pod: words::in_pod(&self.decision.spec),
+            pod: words::in_pod(&self.decision.spec, &self.bundle.path),
             creator: process::me(),
         }
     }
@@ -202,7 +202,7 @@ impl<'a> Making<'a> {
         notes.extend(decision.judgement.notes.iter().cloned());
         let patch = cdi::patch(&decision.spec, &edits).unwrap_or_default();
         self.write(ledger, contract.as_ref(), &edited, &edits)?;
-        let pod = words::in_pod(&decision.spec);
+        let pod = words::in_pod(&decision.spec, &bundle.path);
         let entry = record::Created {
             container,
             bundle,

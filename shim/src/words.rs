@@ -1,5 +1,7 @@
 //! Reads a request out of a spec: annotations, and the environment where policy allows.
 
+use std::path::Path;
+
 use contract::config::RequestPolicy;
 use contract::json::{Node, parse_data, pointer_token};
 use contract::request::{Asked, KEYS, OFFERED, Source, Words};
@@ -42,7 +44,7 @@ const CRIO_ANNOTATIONS: &str = "io.kubernetes.cri-o.Annotations";
 /// Longest container name that fits into an annotation key behind `quilt.gpu/capabilities.` (63 characters in all).
 const MAX_NAME: usize = 50;
 
-/// Where a container stands in a pod.
+/// Where a container says that it stands: enough to take rights from it, never to give it any (that is [`in_pod`]'s).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place<'a> {
     /// No pod.
@@ -53,10 +55,6 @@ enum Place<'a> {
     InPod {
         /// Its name in the pod.
         name: &'a str,
-        /// The pod's UID.
-        uid: &'a str,
-        /// The pod's name and namespace, where the engine tells them.
-        pod: [Option<&'a str>; 2],
     },
 }
 
@@ -99,33 +97,46 @@ fn place<'a>(spec: &'a Node<'_>) -> Place<'a> {
     match known {
         None => Place::Alone,
         Some(("sandbox", _)) => Place::Sandbox,
-        Some((_, [_, name, uid, pod, namespace])) => Place::InPod {
-            name: annotation(spec, name).unwrap_or(""),
-            uid: annotation(spec, uid).unwrap_or(""),
-            pod: [pod, namespace].map(|key| annotation(spec, key)),
-        },
+        Some((_, [_, name, ..])) => Place::InPod { name: annotation(spec, name).unwrap_or("") },
     }
 }
 
 /// How this container could ask for a GPU: what a tenant is told who reached for one in another way.
 pub(crate) fn way_to_ask(spec: &Node<'_>, policy: &RequestPolicy) -> String {
     match place(spec) {
-        Place::InPod { name, .. } => format!("the pod annotation {ANNOTATION}count.{name}"),
+        Place::InPod { name } => format!("the pod annotation {ANNOTATION}count.{name}"),
         _ if policy.environment => format!("{VARIABLE}COUNT=1 or the annotation {ANNOTATION}count"),
         _ => format!("the annotation {ANNOTATION}count"),
     }
 }
 
-/// The container's place in a pod: for reservations that are bound to one, and for whoever looks for the pod.
-pub(crate) fn in_pod(spec: &Node<'_>) -> Option<PodContainer> {
-    match place(spec) {
-        Place::InPod { name, uid, pod } => {
-            let bounded = |text: &str| text[..text.floor_char_boundary(MAX_POD_NAME)].to_owned();
-            let [pod, namespace] = pod.map(|text| text.map(bounded));
-            Some(PodContainer { uid: bounded(uid), container: bounded(name), name: pod, namespace })
-        }
-        Place::Alone | Place::Sandbox => None,
+/// The keys under which an engine attests a container's place in a pod, if it was Kubernetes' engine that wrote this spec.
+/// Anybody can write them as annotations of a container of Docker's; nobody but the engine says where the bundle lies:
+/// containerd's in the namespace that its CRI alone uses, CRI-O's in storage that Docker has no part in.
+fn attested(spec: &Node<'_>, bundle: &Path) -> Option<&'static [&'static str; 5]> {
+    let [crio, containerd] = &ENGINES;
+    let namespace = bundle.parent().and_then(Path::file_name);
+    let keys = if namespace.is_some_and(|name| name == "k8s.io") {
+        containerd
+    } else if bundle.file_name().is_some_and(|name| name == "userdata") {
+        crio
+    } else {
+        return None;
+    };
+    annotation(spec, keys[0]).is_some().then_some(keys)
+}
+
+/// A container's place in a pod, as the engine attests it: for reservations that are bound to one, for what it had before,
+/// and for whoever looks for the pod.
+pub(crate) fn in_pod(spec: &Node<'_>, bundle: &Path) -> Option<PodContainer> {
+    let [kind, name, uid, pod, namespace] = *attested(spec, bundle)?;
+    if annotation(spec, kind) == Some("sandbox") {
+        return None;
     }
+    let bounded = |text: &str| text[..text.floor_char_boundary(MAX_POD_NAME)].to_owned();
+    let said = |key| annotation(spec, key).map(bounded);
+    let [uid, container] = [uid, name].map(|key| said(key).unwrap_or_default());
+    Some(PodContainer { uid, container, name: said(pod), namespace: said(namespace) })
 }
 
 fn annotations(spec: &Node<'_>, place: Place<'_>) -> Result<Words, Refusal> {
@@ -139,7 +150,7 @@ fn annotations(spec: &Node<'_>, place: Place<'_>) -> Result<Words, Refusal> {
             .as_str()
             .ok_or_else(|| invalid("an annotation is a string", &at, "", "write its value in quotes"))?;
         let key = match place {
-            Place::InPod { name, .. } if granted.is_none() => match rest.split_once('.') {
+            Place::InPod { name } if granted.is_none() => match rest.split_once('.') {
                 None => {
                     return Err(invalid("the key names no container of the pod", &at, value, &bare(&member.key, name)));
                 }

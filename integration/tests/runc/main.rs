@@ -78,13 +78,25 @@ impl Bench {
     }
 
     fn bundle_in(&self, id: &str, spec: &Spec, rootfs: &Rootfs) -> Result<Bundle> {
-        let spec = spec.clone().cgroup(&self.cgroup(id));
-        Bundle::new(self.site.join(format!("bundle-{id}")), &spec, rootfs)
+        Bundle::new(self.home(id, spec), &spec.clone().cgroup(&self.cgroup(id)), rootfs)
+    }
+
+    /// Where the engine of this spec has its bundles: only there it attests a container's place in a pod.
+    fn home(&self, id: &str, spec: &Spec) -> PathBuf {
+        let bundle = format!("bundle-{id}");
+        let says = |key: &str| spec.json()["annotations"].get(key).is_some();
+        if says("io.kubernetes.cri-o.ContainerType") {
+            self.site.join(bundle).join("userdata")
+        } else if says("io.kubernetes.cri.container-type") {
+            self.site.join("k8s.io").join(bundle)
+        } else {
+            self.site.join(bundle)
+        }
     }
 
     /// A bundle without one, for containers that do not come to be.
     fn sharing(&self, id: &str, spec: &Spec) -> Result<Bundle> {
-        Bundle::sharing(self.site.join(format!("bundle-{id}")), &spec.clone().cgroup(&self.cgroup(id)), &self.rootfs)
+        Bundle::sharing(self.home(id, spec), &spec.clone().cgroup(&self.cgroup(id)), &self.rootfs)
     }
 
     fn cgroup(&self, id: &str) -> String {

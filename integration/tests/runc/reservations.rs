@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use integration::{Error, Ran, Result, Spec};
+use integration::{Bundle, Error, Ran, Result, Spec};
 use serde_json::{Value, json};
 
 use crate::Bench;
@@ -131,6 +131,27 @@ fn a_pods_reservation_serves_every_restart_of_its_container() -> Result<()> {
         assert_eq!(parsed(&released.stdout)?, json!({"released": [bench.site.host.gpus[0].pci]}));
         let late = format!("{engine}-late");
         bench.refused(&late, &bench.sharing(&late, &spec(&uid, "main", token))?, &["CONTRACT_UNTRUSTED"])?;
+    }
+    Ok(())
+}
+
+/// E15: who starts containers by Docker writes any annotation, and names the pod that he would like to be. His bundle lies
+/// where only his engine puts it.
+#[test]
+fn e15_a_forged_place_in_a_pod_opens_no_pods_reservation() -> Result<()> {
+    let Some(bench) = Bench::new("e15_a_forged_place_in_a_pod_opens_no_pods_reservation", 1)? else { return Ok(()) };
+    let token = bench.prepared(&json!({"gpu_count": 1}), &["--pod", "8b5e", "--container", "main"])?;
+    for (engine, spec) in [("cri", cri as fn(&str, &str, &str) -> Spec), ("crio", crio)] {
+        let spec = spec("8b5e", "main", text(&token, "token"));
+        let id = format!("forged-{engine}");
+        let moby = bench.site.join("moby").join(&id);
+        let bundle = Bundle::sharing(moby, &spec.clone().cgroup(&bench.cgroup(&id)), &bench.rootfs)?;
+        bench.refused(&id, &bundle, &["CONTRACT_UNTRUSTED"])?;
+        // With its engine's word for it the same spec gets the GPU.
+        assert_eq!(bench.see(engine, &spec)?.gpus()?, BTreeSet::from([0]), "{engine}");
+        let audit = bench.site.quilt.audit();
+        let pods: Vec<_> = audit.iter().filter(|entry| entry["container"] == id.as_str()).map(|e| &e["pod"]).collect();
+        assert_eq!(pods, [&Value::Null], "{engine}: nor does the log name a pod on the tenant's word");
     }
     Ok(())
 }

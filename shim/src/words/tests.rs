@@ -146,8 +146,36 @@ fn crio_passes_on_all_that_a_pod_says() {
         assert_eq!(outcome(&spec, true), expected, "{spec}");
     }
     let bytes = crio("container", posing, "");
-    let place = in_pod(&contract::json::parse_oci(bytes.as_bytes()).unwrap());
+    let place = in_pod(&contract::json::parse_oci(bytes.as_bytes()).unwrap(), Path::new("/run/c/1/userdata"));
     assert_eq!(place, Some(PodContainer::new("u-1", "main")));
+}
+
+/// E15: a container's place in a pod is the engine's word, and where the bundle lies says whose word it is.
+#[test]
+fn e15_a_pod_is_what_its_engine_attests() {
+    let cri = |more: &str| pod(&format!(r#","io.kubernetes.cri.sandbox-uid":"u-2"{more}"#));
+    let kubelets = "/run/containerd/io.containerd.runtime.v2.task/k8s.io/1";
+    for (spec, bundle, expected) in [
+        (cri(""), kubelets, Some("u-2")),
+        (cri(""), "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/1/.", Some("u-2")),
+        (crio("container", "", ""), "/run/containers/storage/overlay-containers/1/userdata", Some("u-1")),
+        // Docker's users write any annotation they like, and name the container too.
+        (cri(""), "/run/containerd/io.containerd.runtime.v2.task/moby/k8s.io", None),
+        (cri(""), "/run/containerd/io.containerd.runtime.v2.task/moby/userdata", None),
+        (cri(""), "/", None),
+        (crio("container", "", ""), "/run/containerd/io.containerd.runtime.v2.task/moby/1", None),
+        // One engine does not attest in the other's words.
+        (crio("container", "", ""), kubelets, None),
+        (
+            cri(r#","io.kubernetes.cri-o.ContainerType":"container","io.kubernetes.pod.uid":"u-1""#),
+            kubelets,
+            Some("u-2"),
+        ),
+        ("{}".to_owned(), kubelets, None),
+    ] {
+        let spec = contract::json::parse_oci(spec.as_bytes()).unwrap();
+        assert_eq!(in_pod(&spec, Path::new(bundle)).as_ref().map(|pod| &*pod.uid), expected, "{bundle}");
+    }
 }
 
 #[test]
