@@ -120,3 +120,6 @@ fn would_grant(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

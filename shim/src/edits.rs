@@ -134,3 +134,36 @@ pub(crate) fn run_hooks(hook: &Path, config: &Path, key: &str) -> Vec<Hook> {
     };
     vec![hook_of(Stage::CreateRuntime), hook_of(Stage::Poststop)]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// B10: the entry of a tenant would be made instead of the granted one, or beside it under another spelling.
+    #[test]
+    fn an_entry_of_the_tenants_is_not_where_a_granted_node_must_be() {
+        let node = DeviceNode {
+            path: "/dev/nvidia0".into(),
+            host_path: "/dev/nvidia0".into(),
+            major: 195,
+            minor: 0,
+            mode: 0o666,
+            uid: 0,
+            gid: 0,
+            role: contract::inventory::Role::Compute,
+        };
+        for (path, dropped, expected) in [
+            ("/dev/nvidia0", &[][..], "UNSAFE_SPEC /linux/devices/1/path"),
+            ("//dev/./nvidia0", &[], "UNSAFE_SPEC /linux/devices/1/path"),
+            ("/dev/nvidia0", &[1], "fine"),
+            ("/dev/nvidia1", &[], "fine"),
+        ] {
+            let spec = format!(r#"{{"linux":{{"devices":[{{"path":"/dev/x"}},{{"path":"{path}","type":"p"}}]}}}}"#);
+            let spec = contract::json::parse_oci(spec.as_bytes()).unwrap();
+            let found = refuse_taken(&spec, dropped, std::slice::from_ref(&node));
+            let found =
+                found.map_or_else(|refusal| format!("{} {}", refusal.code.name(), refusal.at), |()| "fine".into());
+            assert_eq!(found, expected, "{path} {dropped:?}");
+        }
+    }
+}

@@ -109,7 +109,8 @@ impl Setup {
         };
         let named = self.config.policy.allow_hooks.iter().map(Path::new).chain(low_level);
         let mut programs: Vec<String> = named.map(real).collect();
-        programs.extend([beside(self.hook()), beside(self.helper()), own.display().to_string()]);
+        programs.extend([beside(self.hook()), beside(self.helper())]);
+        programs.push(own.with_file_name("quilt-gpu-runtime").display().to_string());
         programs
     }
 

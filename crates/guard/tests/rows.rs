@@ -3,6 +3,8 @@
 //! What follows the colon in an id is what tells the cases of one row apart. `ok` with a rule behind it: the container starts,
 //! and this is noted.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use common::{By, DENY_ALL, Fake, Spec, hardened, judge_text, verdict};
@@ -690,5 +692,18 @@ fn what_must_work_in_standard() {
         for by in [by(By::default()), by(common::gpu()), by(common::crun())] {
             assert_eq!(judged(&spec, &by, &[]), "ok", "{what}");
         }
+    }
+}
+
+/// Every rule that can be excused stands where operators look, and in the table above.
+#[test]
+fn operators_find_what_can_be_excused() {
+    let text = |path: &str| std::fs::read_to_string(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let (configuration, refusals) = (text("configs/config.toml"), text("docs/refusals.md"));
+    for rule in contract::exception::EXCUSABLE {
+        assert!(configuration.contains(&format!("\n#   {rule} ")), "{rule} in config.toml");
+        assert!(refusals.contains(&format!("`{rule}`")), "{rule} in refusals.md");
+        let here = *rule == "args-no-pivot" || excusable().iter().any(|(known, _)| known == rule);
+        assert!(here, "{rule} has a test");
     }
 }
