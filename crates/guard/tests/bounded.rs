@@ -1,5 +1,7 @@
 //! Privileged containers that the operator lets have GPUs: a list of everything that this machine has, but GPUs.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use std::collections::HashMap;
