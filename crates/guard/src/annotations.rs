@@ -64,7 +64,7 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
                 "the low-level runtime acts on this annotation, and it can undo what keeps a container from GPUs";
             let refusal = Refusal::new(Code::UnsafeSpec, "annotation-low-level", message, "leave the annotation out");
             let verdict = if always { Err(refusal) } else { setting.weigh(refusal) };
-            out.add(verdict, || format!("/annotations/{}", pointer_token(&member.key)), value);
+            out.add(verdict, &format_args!("/annotations/{}", pointer_token(&member.key)), value);
         }
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Outcome {
                 if setting.hardened() && paths::below(&path, "/dev").is_none() {
                     let message = "the device node lies outside /dev, where it can stay behind in the image";
                     let refusal = Refusal::new(Code::UnsafeSpec, "device-path", message, "use a path below /dev");
-                    out.add(setting.weigh(refusal), || format!("{AT}/{index}/path"), &path);
+                    out.add(setting.weigh(refusal), &format_args!("{AT}/{index}/path"), &path);
                 }
                 number(setting, index, &path, what, &mut outcome, out);
                 seen.push((path, index, what));

@@ -30,14 +30,14 @@ impl Findings {
     }
 
     /// A verdict on one place.
-    pub(crate) fn add(&mut self, verdict: Verdict, at: impl FnOnce() -> String, value: &str) {
+    pub(crate) fn add(&mut self, verdict: Verdict, at: &dyn Display, value: &str) {
         match verdict {
-            Ok(notes) if notes.is_empty() => {}
             Ok(notes) => {
-                let at = at();
-                notes.into_iter().for_each(|(rule, message)| self.note(rule, at.as_str(), message));
+                for (rule, message) in notes {
+                    self.note(rule, at.to_string(), message);
+                }
             }
-            Err(refusal) => self.refuse(refusal.at(at(), value)),
+            Err(refusal) => self.refuse(refusal.at(at.to_string(), value)),
         }
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
                     let message = "a hook runs as root on the host, and the node's policy names no such program";
                     let help = "leave the hook out, or have the operator name the program in allow_hooks";
                     let refusal = Refusal::new(Code::UnsafeSpec, "hook", message, help);
-                    out.add(setting.weigh(refusal), || format!("{at}/path"), path);
+                    out.add(setting.weigh(refusal), &format_args!("{at}/path"), path);
                 }
                 others.push(path);
             }

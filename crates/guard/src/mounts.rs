@@ -88,19 +88,19 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, seen: &mut Seen, o
         let source = out.text(mount, "source", &place).unwrap_or_default();
         let how = Bind { mount: Some(index), recursive: has("rbind") || !has("bind"), writable };
         let verdict = bind(setting, source, how, seen);
-        out.add(verdict, || format!("{place}/source"), source);
+        out.add(verdict, &format_args!("{place}/source"), source);
         if setting.hardened() && (has("shared") || has("rshared")) {
             out.note("mount-shared", format!("{place}/options"), "what is mounted in it shows on the host too");
         }
         return;
     }
     let kind = kind.unwrap_or_default();
-    let at_type = || format!("{place}/type");
+    let at_type = format_args!("{place}/type");
     match kind {
         // The kernel has one devtmpfs, wherever it is mounted.
-        "devtmpfs" => out.add(dev(setting, "/dev", "mount-fstype"), at_type, kind),
+        "devtmpfs" => out.add(dev(setting, "/dev", "mount-fstype"), &at_type, kind),
         "sysfs" if writable && !setting.privileged && setting.is_machines_root() => {
-            out.add(setting.weigh(places::writable_sysfs()), at_type, kind);
+            out.add(setting.weigh(places::writable_sysfs()), &at_type, kind);
         }
         // It is filled with what the image has there.
         "tmpfs" if has("tmpcopyup") => seen.folders.push(index),
@@ -109,19 +109,19 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, seen: &mut Seen, o
                 let how = Bind { mount: Some(index), recursive: false, writable };
                 let verdict = bind(setting, &layer, how, seen);
                 let verdict = verdict.map(|notes| notes.into_iter().filter(|(rule, _)| *rule != MISSING).collect());
-                out.add(verdict, || format!("{place}/options"), &layer);
+                out.add(verdict, &format_args!("{place}/options"), &layer);
             }
             // Its nodes are those of its layers, some of which may be the host's own.
             seen.folders.retain(|folder| *folder != index);
         }
         "cgroup" | "cgroup2" => {
             let verdict = seen.groups.whole(setting, index, mount).map_err(|why| unjudgeable(setting, kind, &why));
-            out.add(verdict.map(|()| Vec::new()), at_type, kind);
+            out.add(verdict.map(|()| Vec::new()), &at_type, kind);
         }
         _ if setting.hardened() && !kind.is_empty() && !PLAIN_TYPES.contains(&kind) => {
             let message = "a file system of this type can hold device nodes";
             let help = "mount it on the host and bind a folder of it";
-            out.add(setting.weigh(Refusal::new(Code::UnsafeSpec, "mount-fstype", message, help)), at_type, kind);
+            out.add(setting.weigh(Refusal::new(Code::UnsafeSpec, "mount-fstype", message, help)), &at_type, kind);
         }
         _ => {}
     }
@@ -141,7 +141,7 @@ fn destination(setting: &Setting<'_>, index: usize, mount: &Node<'_>, out: &mut 
     } else {
         Ok(vec![(rule, message.to_owned())])
     };
-    out.add(verdict, || format!("/mounts/{index}/destination"), place);
+    out.add(verdict, &format_args!("/mounts/{index}/destination"), place);
 }
 
 /// `rrw` makes the whole tree writable, whatever else is said.
@@ -198,7 +198,7 @@ fn root(setting: &Setting<'_>, seen: &mut Seen, out: &mut Findings) {
     let how = Bind { mount: None, recursive: true, writable: false };
     let verdict =
         if is_hosts { behind(setting, &plain, how, seen) } else { own(setting, &plain, how).map(|()| Vec::new()) };
-    out.add(verdict, || "/root/path".to_owned(), written);
+    out.add(verdict, &"/root/path", written);
 }
 
 /// runc cleans some sources by their text, crun and the kernel follow them: where that may differ, both are judged.

@@ -31,7 +31,7 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
         out.refuse(missing("ns-hostmnt", "mount").at(AT, ""));
     }
     if setting.hardened() && !own_pids && !setting.privileged {
-        out.add(setting.weigh(missing("ns-hostpid", "pid")), || AT.to_owned(), "");
+        out.add(setting.weigh(missing("ns-hostpid", "pid")), &AT, "");
     } else if !own_pids && !setting.sys_admin {
         let message =
             "the container sees the host's processes, and the files of those with no more rights than its own";
@@ -59,7 +59,7 @@ fn joined(setting: &Setting<'_>, kind: &str, path: &str, at: &str, out: &mut Fin
     let refusal = Refusal::new(Code::UnsafeSpec, "ns-path", message, help);
     // In another's mounts nothing holds that was judged.
     let verdict = if kind == "mount" { Err(refusal) } else { setting.weigh(refusal) };
-    out.add(verdict, || at.to_owned(), path);
+    out.add(verdict, &at, path);
 }
 
 /// Whether the container sees no processes but its own and its pod's.
@@ -95,7 +95,7 @@ fn cgroup(setting: &Setting<'_>, out: &mut Findings) {
         let message = "the last part of the path does not hold the container's id, so it may be another's cgroup";
         let help = "let the engine choose it, or end it with the container's id";
         let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, help);
-        out.add(setting.weigh(refusal), || "/linux/cgroupsPath".to_owned(), path);
+        out.add(setting.weigh(refusal), &"/linux/cgroupsPath", path);
     }
 }
 
@@ -114,7 +114,7 @@ fn hardened(setting: &Setting<'_>, out: &mut Findings) {
     let spec = setting.case.spec;
     let mut refuse = |rule, at: &str, value: &str, message: &str| {
         let refusal = Refusal::new(Code::UnsafeSpec, rule, message, "leave it out");
-        out.add(setting.weigh(refusal), || at.to_owned(), value);
+        out.add(setting.weigh(refusal), &at, value);
     };
     if let Some(path) = spec.path(&["linux", "seccomp", "listenerPath"]).and_then(Node::as_str) {
         let message = "a seccomp agent can hand open devices to the container";

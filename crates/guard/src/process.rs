@@ -83,10 +83,14 @@ fn past_the_boundary(setting: &Setting<'_>, out: &mut Findings) -> Vec<&'static 
     for name in GUARDED_CAPABILITIES.iter().copied().filter(|name| !setting.allows_capability(name)) {
         let mut sets = ["bounding", "effective", "permitted", "inheritable", "ambient"].into_iter();
         let Some((set, index)) = sets.find_map(|set| Some((set, position(spec, set, name)?))) else { continue };
-        let at = || format!("/process/capabilities/{set}/{index}");
+        let at = format_args!("/process/capabilities/{set}/{index}");
         if name == MAKES_NODES {
             if !setting.excuses("cap") {
-                out.note("cap-mknod", at(), "the container does not make device nodes: CAP_MKNOD was dropped");
+                out.note(
+                    "cap-mknod",
+                    at.to_string(),
+                    "the container does not make device nodes: CAP_MKNOD was dropped",
+                );
                 gone.push(name);
             }
             continue;
@@ -97,7 +101,7 @@ fn past_the_boundary(setting: &Setting<'_>, out: &mut Findings) -> Vec<&'static 
         let message = format!("CAP_{name} reaches past what keeps a container from GPUs");
         let help = "drop the capability, or have the operator name it in allow_capabilities";
         let refusal = Refusal::new(Code::UnsafeSpec, "cap", message, help);
-        out.add(setting.weigh(refusal), at, &format!("CAP_{name}"));
+        out.add(setting.weigh(refusal), &at, &format!("CAP_{name}"));
     }
     gone
 }

@@ -161,7 +161,7 @@ pub(crate) fn judge(setting: &Setting<'_>, rules: &[Rule], out: &mut Findings) -
             match setting.machine.is_met_by(rule) {
                 // For every major: as good as everything.
                 Ok(true) if rule.major.is_none() && setting.excuses(WILDCARD) => {
-                    out.add(setting.weigh(names_gpu(setting, rule)), || format!("{AT}/{index}"), "");
+                    out.add(setting.weigh(names_gpu(setting, rule)), &format_args!("{AT}/{index}"), "");
                     all = all.or(Some(index));
                 }
                 Ok(true) => out.refuse(names_gpu(setting, rule).at(format!("{AT}/{index}"), rule.to_string())),
@@ -207,7 +207,7 @@ fn instead_of_all(setting: &Setting<'_>, index: usize, rules: &[Rule], out: &mut
                 out.refuse(refusal.at(at, value));
                 return None;
             }
-            excused => out.add(excused, || at.clone(), &value),
+            excused => out.add(excused, &at, &value),
         }
     }
     if setting.privileged {
@@ -267,22 +267,20 @@ const USUAL_MISC: [u32; 18] =
 /// A list that allows all devices of this machine but GPUs, without a rule that a single GPU would have to be taken out of:
 /// every major that holds none, and the other minors of those that GPUs share.
 fn all_known_but_gpus(system: &dyn System, numbers: &Numbers) -> Result<Vec<Rule>, String> {
-    let allow = |kind, major, minor| Rule { allow: true, kind, major, minor, access: Access::ALL };
-    let mut majors: Vec<u32> = system.majors()?.into_iter().map(|(_, major)| major).collect();
-    majors.retain(|&major| {
-        !numbers.are_met_by(&allow(Kind::Char, Some(major), None)) && !matches!(major, MEM | MISC | DRM)
-    });
-    majors.sort_unstable();
-    majors.dedup();
-    let misc = system.misc()?.into_iter().map(|(_, minor)| minor).chain(USUAL_MISC).map(|minor| (MISC, minor));
-    let drm = system.drm_minors(DRM_MINORS).into_iter().map(|minor| (DRM, minor));
-    let mut shared: Vec<_> = MEMORY.into_iter().map(|minor| (MEM, minor)).chain(misc).chain(drm).collect();
-    shared.retain(|&(major, minor)| !numbers.is_gpu(major, minor));
-    shared.sort_unstable();
-    shared.dedup();
-    let mut list = vec![Rule::DENY_ALL, allow(Kind::Block, None, None)];
-    list.extend(majors.into_iter().map(|major| allow(Kind::Char, Some(major), None)));
-    list.extend(shared.into_iter().map(|(major, minor)| allow(Kind::Char, Some(major), Some(minor))));
+    let mut list = vec![Rule::DENY_ALL, Rule { kind: Kind::Block, ..Rule::ALLOW_ALL }];
+    let mut allow = |major, minor: Option<u32>| {
+        let rule = Rule { kind: Kind::Char, major: Some(major), minor, ..Rule::ALLOW_ALL };
+        if !numbers.are_met_by(&rule) && !list.contains(&rule) {
+            list.push(rule);
+        }
+    };
+    for (_, major) in system.majors()?.iter().filter(|(_, major)| !matches!(*major, MEM | MISC | DRM)) {
+        allow(*major, None);
+    }
+    MEMORY.iter().for_each(|minor| allow(MEM, Some(*minor)));
+    USUAL_MISC.iter().for_each(|minor| allow(MISC, Some(*minor)));
+    system.misc()?.iter().for_each(|(_, minor)| allow(MISC, Some(*minor)));
+    system.drm_minors(DRM_MINORS).iter().for_each(|minor| allow(DRM, Some(*minor)));
     Ok(list)
 }
 

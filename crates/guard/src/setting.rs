@@ -65,9 +65,12 @@ impl Setting<'_> {
     }
 
     /// Those that lie in no other one: what hides the outer one hides the inner one.
-    pub(crate) fn outer_folders(&self) -> impl Iterator<Item = Cow<'_, str>> {
+    pub(crate) fn outer_folders(&self) -> Vec<Cow<'_, str>> {
+        let all: Vec<_> = self.own_folders().collect();
         let lies_in = |folder: &str, outer: &str| folder != outer && paths::below(folder, outer).is_some();
-        self.own_folders().filter(move |folder| !self.own_folders().any(|outer| lies_in(folder, &outer)))
+        let mut outer = all.clone();
+        outer.retain(|folder| !all.iter().any(|other| lies_in(folder, other)));
+        outer
     }
 
     /// What a tenant does instead of naming a GPU, depending on whether it already asked for one.
