@@ -2,6 +2,7 @@
 //!
 //! What already is as wanted makes no change, so edits made twice are edits made once.
 
+use contract::capability::is_capability;
 use contract::json::{self, Node, Value};
 
 use crate::edits::{EditError, Edits, Stage};
@@ -21,8 +22,8 @@ pub(crate) enum Change {
 /// What happens to the items of an array.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
-    /// By rising position: the new text of an item, or nothing where it goes.
-    pub(crate) changed: Vec<(usize, Option<String>)>,
+    /// By rising position: what happens to an item; nothing where it goes.
+    pub(crate) changed: Vec<(usize, Option<Change>)>,
     /// New items before others: by rising position of the other, which is there and does not change.
     pub(crate) inserted: Vec<(usize, String)>,
     /// New items at the end.
@@ -36,6 +37,7 @@ pub(crate) fn changes(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, 
             "process",
             members([
                 ("env", env(spec, &["process", "env"], &edits.env)?),
+                ("capabilities", capabilities(spec, edits)?),
                 ("user", members([("additionalGids", gids(spec, edits)?)])),
             ]),
         ),
@@ -88,7 +90,7 @@ fn gids(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
 }
 
 fn mounts(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
-    if edits.mounts.is_empty() && edits.inserted.is_empty() {
+    if edits.mounts.is_empty() && edits.inserted.is_empty() && edits.options.is_empty() {
         return Ok(None);
     }
     let path = ["mounts"];
@@ -110,7 +112,36 @@ fn mounts(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
     if items.len().checked_sub(added.len()).is_some_and(|start| stand_at(items, start, &added)) {
         added.clear();
     }
-    Ok(some_items(Items { inserted, added, ..Items::default() }))
+    Ok(some_items(Items { changed: options(items, edits)?, inserted, added }))
+}
+
+/// Options behind those that a mount has, unless the last one says so already.
+fn options(mounts: &[Node<'_>], edits: &Edits) -> Result<Vec<(usize, Option<Change>)>, EditError> {
+    let mut changed = Vec::new();
+    for &(index, option) in &edits.options {
+        let outside = || wrong(&["mounts"], Some(index), "there is no such mount to change");
+        let mount = mounts.get(index).ok_or_else(outside)?;
+        let inside = |e: EditError| EditError { at: format!("/mounts/{index}{}", e.at), ..e };
+        let there = list(mount, &["options"], Holds::Strings).map_err(inside)?;
+        if there.last().and_then(Node::as_str) != Some(option) {
+            let added = Change::Items(Items { added: vec![json::quote(option)], ..Items::default() });
+            changed.push((index, Some(Change::Members(vec![("options", added)]))));
+        }
+    }
+    Ok(changed)
+}
+
+const SETS: [&str; 5] = ["bounding", "effective", "inheritable", "permitted", "ambient"];
+
+fn capabilities(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
+    let mut sets = Vec::new();
+    for set in SETS.into_iter().filter(|_| !edits.drop_capabilities.is_empty()) {
+        let items = list(spec, &["process", "capabilities", set], Holds::Strings)?.iter().enumerate();
+        let goes = |text: &str| edits.drop_capabilities.iter().any(|name| is_capability(text, name));
+        let gone = items.filter(|(_, item)| item.as_str().is_some_and(goes)).map(|(index, _)| (index, None));
+        sets.push((set, some_items(Items { changed: gone.collect(), ..Items::default() })));
+    }
+    Ok(members(sets))
 }
 
 fn hooks(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
@@ -170,7 +201,7 @@ fn one_per_key(
         } else if let Some((_, text)) = open.iter_mut().find(|(key, _)| is_copy(item, key)) {
             match text.take() {
                 Some(text) if is(item, &text) => {}
-                other => changed.push((index, other)),
+                other => changed.push((index, other.map(Change::Value))),
             }
         }
     }

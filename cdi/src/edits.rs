@@ -23,6 +23,11 @@ pub struct Edits {
     pub rules: Option<Vec<Rule>>,
     /// Positions in the `linux.devices` of the unedited spec that are taken out.
     pub drop_devices: Vec<usize>,
+    /// Positions in the `mounts` of the unedited spec, rising, and the option that each gets behind its own: the later of two
+    /// that contradict each other counts.
+    pub options: Vec<(usize, &'static str)>,
+    /// Capabilities that every set of `process.capabilities` loses, without their prefix.
+    pub drop_capabilities: Vec<&'static str>,
     /// Hooks, put last in their stage in this order.
     pub hooks: Vec<Hook>,
     /// Groups that `process.user.additionalGids` shall hold.

@@ -149,22 +149,22 @@ fn walk(node: &Node<'_>, change: Change, at: String, steps: &mut Vec<Step>) {
 fn walk_items(node: &Node<'_>, items: Items, at: &str, steps: &mut Vec<Step>) {
     let old = node.items();
     let end = old.last().map_or(node.span.start + 1, |item| item.span.end);
-    let gone = items.changed.iter().filter(|(_, text)| text.is_none()).count();
+    let gone = items.changed.iter().filter(|(_, change)| change.is_none()).count();
     let mut comma = old.len() > gone;
     let mut cuts = Vec::new();
     let mut one_stays = false;
     let mut changed = items.changed.into_iter().peekable();
     for (index, item) in old.iter().enumerate() {
-        let step = |place, value| Step { at: format!("{at}/{index}"), place, value, comma: Comma::None, key: None };
+        let cut = |place| Step { at: format!("{at}/{index}"), place, value: None, comma: Comma::None, key: None };
         match changed.next_if(|(changed, _)| *changed == index) {
             // The comma goes with the item: the one before it, or the one behind it where no item before it stays.
             Some((_, None)) => {
                 let before = index.checked_sub(1).and_then(|index| old.get(index)).filter(|_| one_stays);
                 let behind = old.get(index + 1).map_or(item.span.end, |next| next.span.start);
-                cuts.push(step(before.map_or(item.span.start..behind, |before| before.span.end..item.span.end), None));
+                cuts.push(cut(before.map_or(item.span.start..behind, |before| before.span.end..item.span.end)));
             }
-            Some((_, text)) => {
-                steps.push(step(item.span.clone(), text));
+            Some((_, Some(change))) => {
+                walk(item, change, format!("{at}/{index}"), steps);
                 one_stays = true;
             }
             None => one_stays = true,

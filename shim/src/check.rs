@@ -59,7 +59,7 @@ pub fn check(
     let bytes = original.map_or(bytes, |original| original.bytes);
     let system = Node::new(&setup.config.host);
     let low_level = Seen::of(setup, setup.low_level().ok().as_deref());
-    let mut decision = decide(&bytes, &folder, &low_level, setup, &system);
+    let mut decision = decide(&bytes, &folder, &low_level, setup, &system, None);
     let mut notes = std::mem::take(&mut decision.judgement.notes);
     let mut verdict =
         Verdict { refusals: std::mem::take(&mut decision.refusals), notes: Vec::new(), grant: None, patch: Vec::new() };
@@ -121,3 +121,6 @@ fn would_grant(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

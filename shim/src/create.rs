@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cdi::Edits;
+use contract::config::Profile;
 use contract::key::{Key, id_is_plain, sha256};
 use contract::rule::Rule;
 use contract::{Code, Contract, Refusal};
@@ -41,7 +42,8 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
     let _ = Audit::open(container.setup.log_dir());
     let system = Node::new(&container.setup.config.host);
     let low_level = Seen::of(container.setup, Some(&container.low_level));
-    let decision = decide(tenant_bytes, &bundle.path, &low_level, container.setup, &system);
+    let call = guard::Call { id: container.call.id, no_pivot: container.call.has("no-pivot") };
+    let decision = decide(tenant_bytes, &bundle.path, &low_level, container.setup, &system, Some(call));
     let run = Making { container, bundle: &bundle, tenant_bytes, decision: &decision, system: &system };
     match run.decided(ledger) {
         Ok(Some(made)) => made.hand_over(argv),
@@ -121,10 +123,8 @@ impl<'a> Making<'a> {
             let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, OWN_CGROUP);
             return Err(refusal.at("/linux/cgroupsPath", cgroup));
         }
-        if !self.decision.wants_gpu() {
-            return Ok(());
-        }
-        if !id_is_plain(call.id) {
+        let wants_gpu = self.decision.wants_gpu();
+        if (wants_gpu || setup.config.policy.profile == Profile::Hardened) && !id_is_plain(call.id) {
             return Err(Refusal::new(
                 Code::UnsafeSpec,
                 "args-id",
@@ -132,6 +132,9 @@ impl<'a> Making<'a> {
                 "give another id",
             )
             .at("argv/id", call.id));
+        }
+        if !wants_gpu {
+            return Ok(());
         }
         if call.verb == Verb::Restore && !setup.config.policy.allow_restore {
             return Err(Refusal::new(

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use contract::config::Profile;
 use contract::json::{self, Node, Value};
 use contract::request::Asked;
 use contract::{Code, Note, Refusal};
@@ -37,6 +38,7 @@ pub(crate) fn decide<'a>(
     low_level: &Seen,
     setup: &Setup,
     system: &dyn System,
+    call: Option<guard::Call<'_>>,
 ) -> Decision<'a> {
     let spec = match json::parse_oci(bytes) {
         Ok(spec) => spec,
@@ -53,17 +55,26 @@ pub(crate) fn decide<'a>(
     let asked = words::read(&spec, &setup.config.request);
     // A request that is malformed is still a request: the stricter column of the table counts.
     let gpu_asked = !matches!(asked, Ok(Asked::Nothing));
-    let (own_paths, bundle, dev_root) = (setup.own_paths(), bundle.to_string_lossy(), setup.config.host.dev_root());
+    let (own_paths, dev_root) = (setup.own_paths(), setup.config.host.dev_root());
     let asking = words::way_to_ask(&spec, &setup.config.request);
+    let policy = &setup.config.policy;
+    let (programs, hooks) = (setup.programs(low_level.program.as_deref()), hooks(setup));
+    let exceptions = setup.config.allow.0.as_slice();
+    let by_pods = policy.profile == Profile::Hardened || !exceptions.is_empty();
     let case = Case {
         spec: &spec,
-        bundle: &bundle,
+        bundle: &bundle.to_string_lossy(),
         gpu_asked,
         asking: &asking,
         low_level: low_level.ways,
-        policy: &setup.config.policy,
+        policy,
         own_paths: &own_paths,
+        programs: &programs,
+        hooks: &hooks,
         dev_root: &dev_root,
+        exceptions,
+        workload: if by_pods { words::attested(&spec, bundle) } else { None },
+        call,
     };
     let mut judgement = guard::judge(&case, system);
     let mut refusals = std::mem::take(&mut judgement.refusals);
@@ -92,4 +103,13 @@ pub(crate) fn decide<'a>(
         judgement.notes.push(Note::new("no-device-filter", "", message));
     }
     Decision { spec, asked, judgement, refusals }
+}
+
+/// Programs that hooks may run: those that the operator names, and our own, which engines put in by themselves.
+fn hooks(setup: &Setup) -> Vec<String> {
+    if setup.config.policy.profile != Profile::Hardened {
+        return Vec::new();
+    }
+    let named = setup.config.policy.allow_hooks.iter().cloned();
+    named.chain([setup.hook().display().to_string()]).collect()
 }

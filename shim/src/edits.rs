@@ -29,8 +29,13 @@ pub(crate) fn edits(
     contract: Option<&Contract>,
 ) -> Result<(Edits, Vec<Note>), Refusal> {
     let changes = &judgement.changes;
-    let mut edits =
-        Edits { drop_devices: changes.drop_devices.clone(), rules: changes.rules.clone(), ..Edits::default() };
+    let mut edits = Edits {
+        drop_devices: changes.drop_devices.clone(),
+        drop_capabilities: changes.drop_capabilities.clone(),
+        options: changes.nodev.iter().map(|mount| (*mount, "nodev")).collect(),
+        rules: changes.rules.clone(),
+        ..Edits::default()
+    };
     if !changes.read_only.is_empty() {
         let at_once = node::has_mount_attributes();
         let mount = |one: &guard::ReadOnly| match &one.source {
@@ -61,11 +66,28 @@ pub(crate) fn edits(
     edits.mounts.extend(placed.binds.iter().map(|(host, dest)| Mount::library(host, dest)));
     edits.mounts.extend(contract.binaries.iter().map(|b| Mount::binary(&b.host_path, format!("/usr/bin/{}", b.name))));
     notes.extend(placed.notes);
+    refuse_taken(spec, &changes.drop_devices, &contract.nodes)?;
     let nodes: Vec<&str> = contract.nodes.iter().map(|n| n.path.as_str()).collect();
     let targets: Vec<&str> =
         edits.mounts.iter().map(|m| m.destination.as_str()).filter(|d| !nodes.contains(d)).collect();
     refuse_covered(spec, root.as_ref(), &targets, &nodes)?;
     Ok((edits, notes))
+}
+
+/// A tenant's device entry where a granted node must be: one of the two would be made, and runtimes differ in which.
+fn refuse_taken(spec: &Node<'_>, dropped: &[usize], nodes: &[DeviceNode]) -> Result<(), Refusal> {
+    let entries = spec.path(&["linux", "devices"]).map(Node::items).unwrap_or_default();
+    let path = |entry: &Node<'_>| entry.get("path").and_then(Node::as_str).map(str::to_owned);
+    let is_nodes = |path: &str| nodes.iter().any(|node| node.path == guard::clean(path));
+    let taken = entries.iter().enumerate().filter(|(index, _)| !dropped.contains(index));
+    let Some((index, path)) =
+        taken.filter_map(|(index, entry)| Some((index, path(entry)?))).find(|(_, path)| is_nodes(path))
+    else {
+        return Ok(());
+    };
+    let message = "this device entry stands where a granted device must be";
+    let help = "leave the entry out: a granted GPU brings its device nodes along";
+    Err(Refusal::new(Code::UnsafeSpec, "device-path", message, help).at(format!("/linux/devices/{index}/path"), path))
 }
 
 fn has_user_namespace(spec: &Node<'_>) -> bool {
@@ -111,4 +133,37 @@ pub(crate) fn run_hooks(hook: &Path, config: &Path, key: &str) -> Vec<Hook> {
         timeout: NonZeroU32::new(30),
     };
     vec![hook_of(Stage::CreateRuntime), hook_of(Stage::Poststop)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// B10: the entry of a tenant would be made instead of the granted one, or beside it under another spelling.
+    #[test]
+    fn an_entry_of_the_tenants_is_not_where_a_granted_node_must_be() {
+        let node = DeviceNode {
+            path: "/dev/nvidia0".into(),
+            host_path: "/dev/nvidia0".into(),
+            major: 195,
+            minor: 0,
+            mode: 0o666,
+            uid: 0,
+            gid: 0,
+            role: contract::inventory::Role::Compute,
+        };
+        for (path, dropped, expected) in [
+            ("/dev/nvidia0", &[][..], "UNSAFE_SPEC /linux/devices/1/path"),
+            ("//dev/./nvidia0", &[], "UNSAFE_SPEC /linux/devices/1/path"),
+            ("/dev/nvidia0", &[1], "fine"),
+            ("/dev/nvidia1", &[], "fine"),
+        ] {
+            let spec = format!(r#"{{"linux":{{"devices":[{{"path":"/dev/x"}},{{"path":"{path}","type":"p"}}]}}}}"#);
+            let spec = contract::json::parse_oci(spec.as_bytes()).unwrap();
+            let found = refuse_taken(&spec, dropped, std::slice::from_ref(&node));
+            let found =
+                found.map_or_else(|refusal| format!("{} {}", refusal.code.name(), refusal.at), |()| "fine".into());
+            assert_eq!(found, expected, "{path} {dropped:?}");
+        }
+    }
 }

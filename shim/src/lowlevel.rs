@@ -135,6 +135,8 @@ fn is_current(known: &LowLevel) -> bool {
 pub(crate) struct Seen {
     /// By whose ways a spec is judged.
     pub(crate) ways: guard::LowLevel,
+    /// The program, where one is known.
+    pub(crate) program: Option<PathBuf>,
     known: Option<LowLevel>,
 }
 
@@ -142,7 +144,8 @@ impl Seen {
     /// Of this program; of none, when there is none or nobody knows which.
     pub(crate) fn of(setup: &Setup, low_level: Option<&Path>) -> Self {
         let known = low_level.and_then(|path| known(setup, path));
-        Self { ways: low_level.map_or(guard::LowLevel::Other, |path| ways(path, known.as_ref())), known }
+        let ways = low_level.map_or(guard::LowLevel::Other, |path| ways(path, known.as_ref()));
+        Self { ways, program: low_level.map(Path::to_owned), known }
     }
 
     /// Why no device filter holds, where that is known; and whether it even fails where it is told to make one.

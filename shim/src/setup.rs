@@ -98,6 +98,22 @@ impl Setup {
         [self.state_dir(), self.log_dir(), self.folder()].map(real).to_vec()
     }
 
+    /// Programs that run as root on this node for containers, links resolved where it matters: whoever writes one is root.
+    #[must_use]
+    pub(crate) fn programs(&self, low_level: Option<&Path>) -> Vec<String> {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string();
+        let own = std::env::current_exe().unwrap_or_else(|_| "/usr/bin/quilt-gpu-runtime".into());
+        // What lies beside the running program is found as it stands there.
+        let beside = |path: PathBuf| {
+            if path.parent() == own.parent() { path.display().to_string() } else { real(&path) }
+        };
+        let named = self.config.policy.allow_hooks.iter().map(Path::new).chain(low_level);
+        let mut programs: Vec<String> = named.map(real).collect();
+        programs.extend([beside(self.hook()), beside(self.helper())]);
+        programs.push(own.with_file_name("quilt-gpu-runtime").display().to_string());
+        programs
+    }
+
     /// The node's own program, for refreshing the inventory.
     #[must_use]
     pub fn helper(&self) -> PathBuf {

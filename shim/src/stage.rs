@@ -132,7 +132,8 @@ fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> 
     let low_level = Seen::of(setup, low_level.as_deref());
     let bytes = original.as_ref().map_or(bundle.bytes.as_slice(), |o| o.bytes.as_slice());
     let system = Node::new(&setup.config.host);
-    let decision = decide(bytes, &bundle.path, &low_level, setup, &system);
+    let call = guard::Call { id: &state.id, no_pivot: false };
+    let decision = decide(bytes, &bundle.path, &low_level, setup, &system, Some(call));
     if !decision.refusals.is_empty() {
         let mut refusals = decision.refusals;
         refusals.iter_mut().for_each(|refusal| words::show_entry(&decision.spec, refusal));

@@ -6,6 +6,7 @@ use contract::config::RequestPolicy;
 use contract::json::{Node, parse_data, pointer_token};
 use contract::request::{Asked, KEYS, OFFERED, Source, Words};
 use contract::{Code, Note, Refusal};
+use guard::Workload;
 use ledger::PodContainer;
 
 const ANNOTATION: &str = "quilt.gpu/";
@@ -137,6 +138,23 @@ pub(crate) fn in_pod(spec: &Node<'_>, bundle: &Path) -> Option<PodContainer> {
     let said = |key| annotation(spec, key).map(bounded);
     let [uid, container] = [uid, name].map(|key| said(key).unwrap_or_default());
     Some(PodContainer { uid, container, name: said(pod), namespace: said(namespace) })
+}
+
+/// Which container of a pod this is, by its engine's word alone. Docker's and Podman's users write any annotation: so only
+/// where the bundle lies tells that containerd's CRI plugin, whose own keys win over a pod's, wrote them, or CRI-O.
+pub(crate) fn attested<'a>(spec: &'a Node<'_>, bundle: &Path) -> Option<Workload<'a>> {
+    let [crio, containerd] = ENGINES;
+    let by_crio = annotation(spec, crio[0]).is_some();
+    let is_attested = if by_crio {
+        bundle.ends_with("userdata")
+    } else {
+        bundle.parent().is_some_and(|folder| folder.ends_with("k8s.io"))
+    };
+    let [kind, name, _, _, namespace] = if by_crio { crio } else { containerd };
+    annotation(spec, kind).filter(|_| is_attested)?;
+    // A sandbox has no name of its own.
+    let container = annotation(spec, name).unwrap_or_default();
+    Some(Workload { namespace: annotation(spec, namespace)?, container })
 }
 
 fn annotations(spec: &Node<'_>, place: Place<'_>) -> Result<Words, Refusal> {

@@ -196,6 +196,7 @@ pub(crate) fn edits(devices: usize) -> impl Strategy<Value = Edits> {
         drop_devices,
         hooks,
         gids,
+        ..Edits::default()
     })
 }
 

@@ -101,6 +101,47 @@ fn devices_go_come_and_are_replaced() {
 }
 
 #[test]
+fn a_mount_gets_one_more_option_behind_its_own() {
+    let edits = Edits { options: vec![(0, "nodev"), (2, "nodev")], ..Edits::default() };
+    for (before, after) in [
+        (r#"{"options":["rbind", "dev"] ,"x":1}"#, r#"{"options":["rbind", "dev","nodev"] ,"x":1}"#),
+        (r#"{"options":[ ]}"#, r#"{"options":["nodev" ]}"#),
+        (r#"{"options":null}"#, r#"{"options":["nodev"]}"#),
+        (r#"{"destination":"/x" }"#, r#"{"destination":"/x","options":["nodev"] }"#),
+        (r#"{"options":["nodev"]}"#, r#"{"options":["nodev"]}"#),
+        (r#"{"options":["nodev","dev"]}"#, r#"{"options":["nodev","dev","nodev"]}"#),
+    ] {
+        let document = |mount: &str| format!(r#"{{"mounts":[{mount}, {{}},{mount}]}}"#);
+        assert_eq!(run(&document(before), &edits).0, document(after), "{before}");
+    }
+    let (_, ops) = run(r#"{"mounts":[{"options":["rbind"]},{},{}]}"#, &edits);
+    assert_eq!(
+        ops,
+        [
+            r#"{"op":"add","path":"/mounts/0/options/-","value":"nodev"}"#,
+            r#"{"op":"add","path":"/mounts/2/options","value":["nodev"]}"#
+        ]
+    );
+}
+
+#[test]
+fn capabilities_go_from_every_set_by_any_spelling() {
+    let edits = Edits { drop_capabilities: vec!["MKNOD"], ..Edits::default() };
+    let document = |a: &str, b: &str| {
+        let sets =
+            format!(r#"{{"bounding":[{a}],"effective":[{b}],"inheritable":[{a}],"permitted":[{b}],"ambient":[{a}]}}"#);
+        format!(r#"{{"process":{{"capabilities":{sets}}}}}"#)
+    };
+    let before = document(r#""CAP_CHOWN","CAP_MKNOD""#, r#""mknod", "CAP_KILL","Cap_Mknod""#);
+    assert_eq!(run(&before, &edits).0, document(r#""CAP_CHOWN""#, r#""CAP_KILL""#));
+    for untouched in
+        ["{}", r#"{"process":{"capabilities":null}}"#, r#"{"process":{"capabilities":{"bounding":["CAP_MKNODE"]}}}"#]
+    {
+        assert_eq!(run(untouched, &edits).0, untouched);
+    }
+}
+
+#[test]
 fn rules_are_replaced_as_a_whole_or_left() {
     let edits = Edits { rules: Some(vec![Rule::DENY_ALL, Rule::deny_char(195, None)]), ..Edits::default() };
     let written = r#"[{"allow":false,"access":"rwm"},{"allow":false,"type":"c","major":195,"access":"rwm"}]"#;
@@ -219,8 +260,14 @@ fn wrong_shapes_are_refused_where_they_are_edited() {
         drop_devices: vec![0],
         hooks: vec![Hook { stage: Stage::Prestart, path: "/h".to_owned(), args: vec![], env: vec![], timeout: None }],
         gids: vec![1],
+        ..Edits::default()
     };
+    let nodev = Edits { options: vec![(0, "nodev")], ..Edits::default() };
+    let drop = Edits { drop_capabilities: vec!["MKNOD"], ..Edits::default() };
     for (text, at, edits) in [
+        ("{}", "/mounts/0", nodev.clone()),
+        (r#"{"mounts":[{"options":"ro"}]}"#, "/mounts/0/options", nodev),
+        (r#"{"process":{"capabilities":{"ambient":[1]}}}"#, "/process/capabilities/ambient/0", drop),
         ("[]", "", env(&[("K", "v")])),
         (r#"{"process":1}"#, "/process", all.clone()),
         (r#"{"process":{"env":{}}}"#, "/process/env", all.clone()),

@@ -41,6 +41,7 @@ fn grant(devices: usize) -> Edits {
             timeout: None,
         }],
         gids: vec![27],
+        ..Edits::default()
     }
 }
 

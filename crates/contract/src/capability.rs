@@ -1,4 +1,4 @@
-//! Driver capabilities: which parts of the driver a container gets.
+//! Driver capabilities: which parts of the driver a container gets; and the names of Linux' own.
 
 use serde::Serialize;
 
@@ -128,4 +128,15 @@ impl Capabilities {
     pub fn iter(&self) -> impl Iterator<Item = Capability> + '_ {
         self.0.iter().copied()
     }
+}
+
+/// Whether a text is the Linux capability of this name, given without its prefix: crun takes names in any case, and without
+/// the prefix.
+#[must_use]
+pub fn is_capability(text: &str, name: &str) -> bool {
+    let bare = match text.split_at_checked(4) {
+        Some((prefix, bare)) if prefix.eq_ignore_ascii_case("CAP_") => bare,
+        _ => text,
+    };
+    bare.eq_ignore_ascii_case(name)
 }

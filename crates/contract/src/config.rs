@@ -6,8 +6,9 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use crate::capability::Capabilities;
+use crate::exception::{Exception, GuardedCapability};
 use crate::json::{Member, Node, Value};
-use crate::read::{FromJson, ReadError, Settings};
+use crate::read::{FromJson, ReadError, Settings, replace};
 use crate::{settings, word};
 
 /// Where the configuration lies unless the engine's environment says otherwise.
@@ -30,6 +31,18 @@ pub struct Config {
     pub request: RequestPolicy,
     /// The low-level runtimes.
     pub runtime: Runtime,
+    /// Exceptions, one `[[allow]]` table each.
+    pub allow: Exceptions,
+}
+
+/// All exceptions.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Exceptions(pub Vec<Exception>);
+
+impl Settings for Exceptions {
+    fn take(&mut self, node: &Node<'_>, wrong: &mut Option<ReadError>) {
+        replace(&mut self.0, node, wrong);
+    }
 }
 
 /// `[paths]`
@@ -144,6 +157,10 @@ pub struct Policy {
     pub allow_restore: bool,
     /// Named exceptions, by absolute mount source that may be bound although it is the host's `/dev`.
     pub allow_dev_mounts: Vec<String>,
+    /// Programs that hooks may run where the profile is `hardened`, by absolute path.
+    pub allow_hooks: Vec<String>,
+    /// Capabilities that the profile `hardened` leaves alone.
+    pub allow_capabilities: Vec<GuardedCapability>,
 }
 
 /// A comma list of capabilities in the file.
@@ -200,10 +217,19 @@ pub struct Runtime {
     pub low_level: Vec<String>,
 }
 
-settings!(tables Config { paths, host, policy, request, runtime });
+settings!(tables Config { paths, host, policy, request, runtime, allow });
 settings!(Paths { state_dir, log_dir, helper, hook });
 settings!(Host { root, driver_root, dev_root });
-settings!(Policy { profile, verify, capabilities, cuda_visible_devices, allow_restore, allow_dev_mounts });
+settings!(Policy {
+    profile,
+    verify,
+    capabilities,
+    cuda_visible_devices,
+    allow_restore,
+    allow_dev_mounts,
+    allow_hooks,
+    allow_capabilities
+});
 settings!(RequestPolicy {
     environment,
     max_per_container,
@@ -246,6 +272,10 @@ impl Config {
         let node = table_node(table.get_ref());
         let mut wrong = None;
         config.take(&node, &mut wrong);
+        // A line that was cut off may have narrowed an exception.
+        if problem.is_some() {
+            config.allow = Exceptions::default();
+        }
         let problem = problem.or(wrong.map(|error| error.to_string())).or(config.mended());
         if problem.is_none() && node.path(&["policy", "profile"]).is_none() {
             config.policy.profile = Profile::default();
@@ -274,14 +304,17 @@ impl Config {
             }
         }
         // A mount's source is compared as it stands, and no engine writes one with a slash at its end.
-        self.policy.allow_dev_mounts.retain(|path| {
-            let plain = path.starts_with('/') && !path.ends_with('/');
-            if !plain {
-                let why = "is not an absolute path without a slash at its end";
-                wrong.get_or_insert(format!("/policy/allow_dev_mounts: {path:?} {why}"));
-            }
-            plain
-        });
+        let policy = &mut self.policy;
+        for (key, list) in [("dev_mounts", &mut policy.allow_dev_mounts), ("hooks", &mut policy.allow_hooks)] {
+            list.retain(|path| {
+                let plain = path.starts_with('/') && !path.ends_with('/');
+                if !plain {
+                    let why = "is not an absolute path without a slash at its end";
+                    wrong.get_or_insert(format!("/policy/allow_{key}: {path:?} {why}"));
+                }
+                plain
+            });
+        }
         if self.request.reservation_seconds == 0 || self.request.pod_reservation_seconds == 0 {
             let why = "with 0 every reservation is over at once";
             wrong.get_or_insert(format!("/request/reservation_seconds and pod_reservation_seconds: {why}"));

@@ -5,6 +5,7 @@
 pub mod capability;
 pub mod config;
 mod document;
+pub mod exception;
 pub mod inventory;
 pub mod json;
 pub mod key;

@@ -58,11 +58,13 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
     };
     for member in annotations.members() {
         let value = member.value.as_str().unwrap_or_default();
-        if is_unsafe(&member.key, value, setting.hardened()) {
+        let always = is_unsafe(&member.key, value, false);
+        if always || (setting.hardened() && is_unsafe(&member.key, value, true)) {
             let message =
                 "the low-level runtime acts on this annotation, and it can undo what keeps a container from GPUs";
             let refusal = Refusal::new(Code::UnsafeSpec, "annotation-low-level", message, "leave the annotation out");
-            out.refuse(refusal.at(format!("/annotations/{}", pointer_token(&member.key)), value));
+            let verdict = if always { Err(refusal) } else { setting.weigh(refusal) };
+            out.add(verdict, &format_args!("/annotations/{}", pointer_token(&member.key)), value);
         }
     }
 }

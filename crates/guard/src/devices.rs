@@ -39,10 +39,11 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Outcome {
         match read(node) {
             Err(wrong) => out.refuse(malformed(index, node, &wrong)),
             Ok((path, what)) => {
+                // The numbers decide what is opened; where the node lies only what stays behind.
                 if setting.hardened() && paths::below(&path, "/dev").is_none() {
                     let message = "the device node lies outside /dev, where it can stay behind in the image";
                     let refusal = Refusal::new(Code::UnsafeSpec, "device-path", message, "use a path below /dev");
-                    out.refuse(refusal.at(format!("{AT}/{index}/path"), &*path));
+                    out.add(setting.weigh(refusal), &format_args!("{AT}/{index}/path"), &path);
                 }
                 number(setting, index, &path, what, &mut outcome, out);
                 seen.push((path, index, what));

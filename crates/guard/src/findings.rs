@@ -10,6 +10,9 @@ pub(crate) const MOST_ITEMS: usize = 4096;
 /// Most environment variables.
 pub(crate) const MOST_VARIABLES: usize = 16384;
 
+/// What is worth noting about one place: rule and message. Or why it is refused, without saying yet where.
+pub(crate) type Verdict = Result<Vec<(&'static str, String)>, Refusal>;
+
 /// Refusals and notes so far.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
@@ -24,6 +27,18 @@ impl Findings {
 
     pub(crate) fn note(&mut self, rule: &'static str, at: impl Into<String>, message: impl Into<String>) {
         self.notes.push(Note::new(rule, at, message));
+    }
+
+    /// A verdict on one place.
+    pub(crate) fn add(&mut self, verdict: Verdict, at: &dyn Display, value: &str) {
+        match verdict {
+            Ok(notes) => {
+                for (rule, message) in notes {
+                    self.note(rule, at.to_string(), message);
+                }
+            }
+            Err(refusal) => self.refuse(refusal.at(at.to_string(), value)),
+        }
     }
 
     /// What had to be known about the machine could not be found out. Said once.

@@ -13,7 +13,7 @@ use contract::json::Node;
 use contract::{Code, Refusal};
 
 use crate::findings::Findings;
-use crate::mounts::layers;
+use crate::mounts::{Bind, layers};
 use crate::paths;
 use crate::setting::Setting;
 use crate::system::Object;
@@ -58,9 +58,8 @@ impl Groups {
     pub(crate) fn bind(
         &mut self,
         setting: &Setting<'_>,
-        mount: Option<usize>,
+        Bind { mount, recursive, writable }: Bind,
         real: &str,
-        recursive: bool,
     ) -> Result<(), String> {
         if setting.sys_admin {
             return Ok(());
@@ -72,12 +71,17 @@ impl Groups {
                 self.0.push(Found { mount, source: Some(source), rest });
             }
         }
-        for folder in setting.own_folders() {
+        for folder in setting.outer_folders() {
             let Some(rest) = paths::below(&folder, real).filter(|rest| !rest.is_empty()) else { continue };
-            // What hides the outer one hides the inner one, whose place is gone then.
-            let inner = setting.own_folders().any(|outer| outer != folder && paths::below(&folder, &outer).is_some());
             let is_there = || matches!(system.look(&folder), Object::Dir(_) | Object::Unjudgeable(_));
-            if !inner && is_there() && (recursive || !system.mounted_between(real, &folder)?) {
+            let shown = || {
+                // A mount of its own does not show, but its place does: who renames that takes the mount along.
+                let place = folder.rsplit_once('/').map_or("", |(above, _)| above);
+                Ok::<_, String>(
+                    !system.mounted_between(real, &folder)? || writable && !system.mounted_between(real, place)?,
+                )
+            };
+            if is_there() && (recursive || shown()?) {
                 self.0.push(Found { mount, source: None, rest: rest.to_owned() });
             }
         }
@@ -170,7 +174,7 @@ fn is_read_only(mount: &Node<'_>) -> bool {
 
 /// Whether the container's root may be the machine's, whose files control groups are: not where a user namespace's ids are
 /// all others.
-fn can_write(spec: &Node<'_>) -> bool {
+pub(crate) fn can_write(spec: &Node<'_>) -> bool {
     let items = |path: &[&str]| spec.path(path).map(Node::items).unwrap_or_default();
     let user = items(&["linux", "namespaces"]).iter().any(|one| one.get("type").and_then(Node::as_str) == Some("user"));
     let maps = items(&["linux", "uidMappings"]);
@@ -221,7 +225,7 @@ fn undoing(setting: &Setting<'_>, index: usize, mount: &Node<'_>) -> Option<Refu
     let sources: Vec<Cow<'_, str>> = if bind {
         vec![mount.get("source").and_then(Node::as_str).unwrap_or_default().into()]
     } else if kind == Some("overlay") {
-        options(mount).flat_map(layers).map(Cow::Owned).collect()
+        options(mount).flat_map(layers).map(|(layer, _)| Cow::Owned(layer)).collect()
     } else {
         return None;
     };

@@ -31,13 +31,25 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
                     Refusal::new(Code::ForeignGpuInjection, "hook-foreign", message, help(setting)).at(at, injector),
                 );
             } else {
-                others.push(path.unwrap_or_default());
+                let path = path.unwrap_or_default();
+                if setting.hardened() && !is_listed(setting, path) {
+                    let message = "a hook runs as root on the host, and the node's policy names no such program";
+                    let help = "leave the hook out, or have the operator name the program in allow_hooks";
+                    let refusal = Refusal::new(Code::UnsafeSpec, "hook", message, help);
+                    out.add(setting.weigh(refusal), &format_args!("{at}/path"), path);
+                }
+                others.push(path);
             }
         }
         if !others.is_empty() {
             out.note("hook", at, format!("the engine's hooks run on the host: {}", others.join(", ")));
         }
     }
+}
+
+/// By what the file is, not by its name: Docker names its own as `/proc/<pid>/exe`.
+fn is_listed(setting: &Setting<'_>, path: &str) -> bool {
+    path.starts_with('/') && setting.case.hooks.iter().any(|listed| setting.machine.system.same_file(listed, path))
 }
 
 /// CDI without hooks: `NVIDIA_VISIBLE_DEVICES=void` and the nodes stand in the spec.

@@ -15,6 +15,7 @@ mod mounts;
 mod namespaces;
 mod numbers;
 mod paths;
+mod places;
 mod process;
 mod programs;
 mod readings;
@@ -23,6 +24,7 @@ mod setting;
 mod system;
 
 use contract::config::Policy;
+use contract::exception::Exception;
 use contract::json::Node;
 use contract::rule::Rule;
 use contract::{Note, Refusal};
@@ -56,8 +58,37 @@ pub struct Case<'a> {
     pub policy: &'a Policy,
     /// Folders that no tenant may see: our state, log and configuration. Absolute, links resolved.
     pub own_paths: &'a [String],
+    /// Programs of ours and those that run as root for us: whoever writes one runs as root on the machine. Absolute, links
+    /// resolved.
+    pub programs: &'a [String],
+    /// Programs that hooks may run where the policy is `hardened`, absolute.
+    pub hooks: &'a [String],
     /// The folder with the node's device nodes, absolute; usually `/dev`.
     pub dev_root: &'a str,
+    /// What the operator lets single containers do.
+    pub exceptions: &'a [Exception],
+    /// Which container of a pod this is, where the engine attests it: never by a tenant's word.
+    pub workload: Option<Workload<'a>>,
+    /// What the command line says, where there is one.
+    pub call: Option<Call<'a>>,
+}
+
+/// A container of a pod, in its engine's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Workload<'a> {
+    /// Kubernetes namespace of the pod.
+    pub namespace: &'a str,
+    /// Name of the container in the pod.
+    pub container: &'a str,
+}
+
+/// What the command line of a `create` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call<'a> {
+    /// The container's id.
+    pub id: &'a str,
+    /// `--no-pivot`
+    pub no_pivot: bool,
 }
 
 /// The verdict, and what it needs to become true.
@@ -68,9 +99,9 @@ pub struct Judgement {
     /// What was neutralised or is worth knowing.
     pub notes: Vec<Note>,
     /// What must be changed in the spec of a container without a contract. With one, [`granted_rules`] makes the list, and
-    /// of these only the mounts remain.
+    /// the changes to other lists remain.
     pub changes: Changes,
-    /// The tenant's device list.
+    /// What counts of the tenant's device list.
     pub rules: Vec<Rule>,
     /// The machine's GPU numbers, if they all had to be found out.
     pub gpus: Option<Numbers>,
@@ -85,6 +116,10 @@ pub struct Changes {
     pub rules: Option<Vec<Rule>>,
     /// Indexes into `linux.devices` of entries to take out, ascending.
     pub drop_devices: Vec<usize>,
+    /// Indexes into `mounts` of those that get the option `nodev`, ascending; with a contract too.
+    pub nodev: Vec<usize>,
+    /// Capabilities that every set loses, without their prefix; with a contract too.
+    pub drop_capabilities: Vec<&'static str>,
     /// `NVIDIA_VISIBLE_DEVICES` came with the image and is not already `void`.
     pub void_visible_devices: bool,
 }
@@ -111,14 +146,16 @@ pub fn judge(case: &Case<'_>, system: &dyn System) -> Judgement {
     injectors::judge(&setting, &mut out);
     let environment = process::environment(&setting, &mut out);
     let first = out.refusals.len();
-    let read_only = mounts::judge(&setting, &mut out);
+    let mounts::Outcome { read_only, nodev } = mounts::judge(&setting, &mut out);
     let devices = devices::judge(&setting, &mut out);
     if let Some(refusal) = injectors::without_hooks(&setting, environment.void, devices.refused) {
         out.refusals.insert(first, refusal);
     }
     out.refusals.append(&mut shapes.refusals);
-    let written = rules::judge(&setting, &rules, &mut out);
-    process::judge(&setting, &mut out);
+    let mut written = rules::judge(&setting, &rules, &mut out);
+    // With a contract the list is made later, from what counts of this one.
+    let rules = if case.gpu_asked { written.take().unwrap_or(rules) } else { rules };
+    let drop_capabilities = process::judge(&setting, &mut out);
     namespaces::judge(&setting, &mut out);
     annotations::judge(&setting, &mut out);
 
@@ -126,6 +163,8 @@ pub fn judge(case: &Case<'_>, system: &dyn System) -> Judgement {
         read_only,
         rules: written,
         drop_devices: devices.drop,
+        nodev,
+        drop_capabilities,
         void_visible_devices: environment.visible && !case.gpu_asked,
     };
     let Findings { refusals, notes } = out;

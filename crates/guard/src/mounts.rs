@@ -6,9 +6,10 @@
 use contract::json::Node;
 use contract::{Code, Refusal};
 
-use crate::findings::{Findings, MOST_ITEMS};
+use crate::findings::{Findings, MOST_ITEMS, Verdict};
 use crate::groups::{Groups, OWN, ReadOnly};
 use crate::paths;
+use crate::places;
 use crate::setting::Setting;
 use crate::system::{Dir, Object};
 
@@ -16,91 +17,149 @@ use crate::system::{Dir, Object};
 const PLAIN_TYPES: &[&str] =
     &["cgroup", "cgroup2", "devpts", "mqueue", "none", "overlay", "proc", "ramfs", "sysfs", "tmpfs"];
 
-/// A refusal that does not say yet where, or what is worth noting.
-type Verdict = Result<Option<(&'static str, String)>, Refusal>;
+/// Where engines' GPU injectors look for a request that is written as a mount.
+const VISIBLE_DEVICES: &[&str] = &["/var/run/nvidia-container-devices", "/run/nvidia-container-devices"];
 
 /// How a source is shown.
 #[derive(Clone, Copy)]
-struct Bind {
+pub(crate) struct Bind {
     /// Position of the mount; nothing for the root file system.
-    mount: Option<usize>,
-    recursive: bool,
-    writable: bool,
+    pub(crate) mount: Option<usize>,
+    pub(crate) recursive: bool,
+    pub(crate) writable: bool,
+}
+
+/// What must change in the mounts.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) read_only: Vec<ReadOnly>,
+    /// Mounts in which device nodes must not work.
+    pub(crate) nodev: Vec<usize>,
+}
+
+/// What was seen in the sources, for later.
+#[derive(Debug, Default)]
+struct Seen {
+    groups: Groups,
+    /// Mounts that show a folder which is none of device nodes.
+    folders: Vec<usize>,
 }
 
 /// Judges the mounts and the root file system, and says what must be shown read-only.
-pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Vec<ReadOnly> {
+pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Outcome {
     let list = out.list(setting.case.spec.get("mounts"), MOST_ITEMS, &"/mounts");
-    let mut groups = Groups::default();
+    let mut seen = Seen::default();
     for (index, mount) in list.iter().enumerate() {
-        one(setting, index, mount, &mut groups, out);
+        one(setting, index, mount, &mut seen, out);
     }
-    root(setting, &mut groups, out);
-    groups.judge(setting, list, out)
+    root(setting, &mut seen, out);
+    let mut nodev = Vec::new();
+    if setting.hardened() && !setting.privileged {
+        seen.folders.dedup();
+        nodev = seen.folders;
+        nodev.retain(|index| !list.get(*index).is_some_and(has_no_nodes));
+    }
+    for index in &nodev {
+        out.note(
+            "mount-nodev",
+            format!("/mounts/{index}/options"),
+            "device nodes in this folder do not work in the container",
+        );
+    }
+    Outcome { read_only: seen.groups.judge(setting, list, out), nodev }
 }
 
-fn report(verdict: Verdict, at: impl FnOnce() -> String, value: &str, out: &mut Findings) {
-    match verdict {
-        Ok(None) => {}
-        Ok(Some((rule, message))) => out.note(rule, at(), message),
-        Err(refusal) => out.refuse(refusal.at(at(), value)),
-    }
+/// Whether nodes in the mount are no nodes already.
+fn has_no_nodes(mount: &Node<'_>) -> bool {
+    let mut options = mount.get("options").map(Node::items).unwrap_or_default().iter().filter_map(Node::as_str);
+    options.rfind(|option| matches!(*option, "dev" | "nodev")) == Some("nodev")
 }
 
 /// A bind is what the options say: with `bind` or `rbind` runtimes ignore the type. The type alone is judged as well,
 /// although it makes them fail.
-fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, groups: &mut Groups, out: &mut Findings) {
+fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, seen: &mut Seen, out: &mut Findings) {
     let place = format_args!("/mounts/{index}");
     let kind = out.text(mount, "type", &place);
     let options = out.strings(mount.get("options"), MOST_ITEMS, &format_args!("{place}/options"));
     let has = |option: &str| options.clone().any(|o| o == option);
+    destination(setting, index, mount, out);
+    let writable = is_writable(options.clone());
     if kind == Some("bind") || has("bind") || has("rbind") {
         let source = out.text(mount, "source", &place).unwrap_or_default();
-        let (recursive, writable) = (has("rbind") || !has("bind"), is_writable(options.clone()));
-        let verdict = bind(setting, source, Bind { mount: Some(index), recursive, writable }, groups);
-        report(verdict, || format!("{place}/source"), source, out);
+        let how = Bind { mount: Some(index), recursive: has("rbind") || !has("bind"), writable };
+        let verdict = bind(setting, source, how, seen);
+        out.add(verdict, &format_args!("{place}/source"), source);
+        if setting.hardened() && (has("shared") || has("rshared")) {
+            out.note("mount-shared", format!("{place}/options"), "what is mounted in it shows on the host too");
+        }
         return;
     }
     let kind = kind.unwrap_or_default();
+    let at_type = format_args!("{place}/type");
     match kind {
         // The kernel has one devtmpfs, wherever it is mounted.
-        "devtmpfs" => report(dev(setting, "/dev", "mount-fstype"), || format!("{place}/type"), kind, out),
+        "devtmpfs" => out.add(dev(setting, "/dev", "mount-fstype"), &at_type, kind),
+        "sysfs" if writable && !setting.privileged && setting.is_machines_root() => {
+            out.add(setting.weigh(places::writable_sysfs()), &at_type, kind);
+        }
+        // It is filled with what the image has there.
+        "tmpfs" if has("tmpcopyup") => seen.folders.push(index),
         "overlay" => {
-            for layer in options.flat_map(layers) {
-                let how = Bind { mount: Some(index), recursive: false, writable: false };
-                let verdict = bind(setting, &layer, how, groups);
-                let verdict = verdict.map(|note| note.filter(|(rule, _)| *rule != MISSING));
-                report(verdict, || format!("{place}/options"), &layer, out);
+            for (layer, writable) in options.flat_map(layers) {
+                let how = Bind { mount: Some(index), recursive: false, writable };
+                let verdict = bind(setting, &layer, how, seen);
+                let verdict = verdict.map(|notes| notes.into_iter().filter(|(rule, _)| *rule != MISSING).collect());
+                out.add(verdict, &format_args!("{place}/options"), &layer);
             }
+            // Its nodes are those of its layers, some of which may be the host's own.
+            seen.folders.retain(|folder| *folder != index);
         }
         "cgroup" | "cgroup2" => {
-            let verdict = groups.whole(setting, index, mount).map_err(|why| unjudgeable(setting, kind, &why));
-            report(verdict.map(|()| None), || format!("{place}/type"), kind, out);
+            let verdict = seen.groups.whole(setting, index, mount).map_err(|why| unjudgeable(setting, kind, &why));
+            out.add(verdict.map(|()| Vec::new()), &at_type, kind);
         }
         _ if setting.hardened() && !kind.is_empty() && !PLAIN_TYPES.contains(&kind) => {
             let message = "a file system of this type can hold device nodes";
-            let refusal =
-                Refusal::new(Code::UnsafeSpec, "mount-fstype", message, "mount it on the host and bind a folder of it");
-            out.refuse(refusal.at(format!("{place}/type"), kind));
+            let help = "mount it on the host and bind a folder of it";
+            out.add(setting.weigh(Refusal::new(Code::UnsafeSpec, "mount-fstype", message, help)), &at_type, kind);
         }
         _ => {}
     }
 }
 
-fn is_writable<'o>(options: impl Iterator<Item = &'o str>) -> bool {
-    let last = options.filter(|o| matches!(*o, "ro" | "rw" | "rro")).last();
-    last.is_none_or(|option| option == "rw")
+/// A mount whose place alone asks another injector for GPUs. None of its hooks gets by, so this is only strange.
+fn destination(setting: &Setting<'_>, index: usize, mount: &Node<'_>, out: &mut Findings) {
+    let Some(place) = mount.get("destination").and_then(Node::as_str) else { return };
+    let plain = paths::clean(place);
+    if VISIBLE_DEVICES.iter().all(|folder| paths::below(&plain, folder).is_none()) {
+        return;
+    }
+    let (rule, message) =
+        ("mount-visible-devices", "a mount at this place is a request for GPUs to other tools, not here");
+    let verdict = if setting.hardened() {
+        setting.weigh(Refusal::new(Code::UnsafeSpec, rule, message, setting.way_out("the mount")))
+    } else {
+        Ok(vec![(rule, message.to_owned())])
+    };
+    out.add(verdict, &format_args!("/mounts/{index}/destination"), place);
 }
 
-/// The folders in an option of an overlay's; runtimes join options with commas. A `:` or `\` in a path stands behind a `\`.
-pub(crate) fn layers(option: &str) -> impl Iterator<Item = String> + '_ {
+/// `rrw` makes the whole tree writable, whatever else is said.
+fn is_writable<'o>(options: impl Iterator<Item = &'o str> + Clone) -> bool {
+    let last = options.clone().filter(|o| matches!(*o, "ro" | "rw" | "rro")).last();
+    last.is_none_or(|option| option == "rw") || options.into_iter().any(|option| option == "rrw")
+}
+
+/// The folders in an option of an overlay's, and whether it writes there; runtimes join options with commas. A `:` or `\` in a path stands behind a `\`.
+pub(crate) fn layers(option: &str) -> impl Iterator<Item = (String, bool)> + '_ {
     option.split(',').flat_map(|part| {
         let (key, value) = part.split_once('=').unwrap_or_default();
-        match key {
-            "lowerdir" | "lowerdir+" | "datadir+" => unescaped(value),
-            "upperdir" | "workdir" => vec![value.to_owned()],
-            _ => Vec::new(),
-        }
+        let (paths, writable) = match key {
+            "lowerdir" | "lowerdir+" | "datadir+" => (unescaped(value), false),
+            "upperdir" | "workdir" => (vec![value.to_owned()], true),
+            _ => (Vec::new(), false),
+        };
+        paths.into_iter().map(move |path| (path, writable))
     })
 }
 
@@ -120,7 +179,7 @@ fn unescaped(list: &str) -> Vec<String> {
 }
 
 /// The root file system is bound too. Only what would show the host's own nodes is looked at.
-fn root(setting: &Setting<'_>, groups: &mut Groups, out: &mut Findings) {
+fn root(setting: &Setting<'_>, seen: &mut Seen, out: &mut Findings) {
     let Some(root) = setting.case.spec.get("root") else {
         return;
     };
@@ -138,54 +197,59 @@ fn root(setting: &Setting<'_>, groups: &mut Groups, out: &mut Findings) {
         || setting.own_folders().any(|folder| paths::below(&folder, &plain).is_some());
     let how = Bind { mount: None, recursive: true, writable: false };
     let verdict =
-        if is_hosts { behind(setting, &plain, how, groups) } else { own(setting, &plain, how).map(|()| None) };
-    report(verdict, || "/root/path".to_owned(), written, out);
+        if is_hosts { behind(setting, &plain, how, seen) } else { own(setting, &plain, how).map(|()| Vec::new()) };
+    out.add(verdict, &"/root/path", written);
 }
 
 /// runc cleans some sources by their text, crun and the kernel follow them: where that may differ, both are judged.
-fn bind(setting: &Setting<'_>, source: &str, how: Bind, groups: &mut Groups) -> Verdict {
+fn bind(setting: &Setting<'_>, source: &str, how: Bind, seen: &mut Seen) -> Verdict {
     let path = paths::from_bundle(setting.case.bundle, source);
-    let followed = behind(setting, &path, how, groups)?;
+    let mut notes = behind(setting, &path, how, seen)?;
     if paths::climbs(&path) {
-        let cleaned = behind(setting, &paths::clean(&path), how, groups)?;
-        return Ok(followed.or(cleaned));
+        let cleaned = behind(setting, &paths::clean(&path), how, seen)?;
+        notes.extend(cleaned.into_iter().filter(|_| notes.is_empty()).collect::<Vec<_>>());
     }
-    Ok(followed)
+    Ok(notes)
 }
 
 const MISSING: &str = "mount-missing";
 
-fn behind(setting: &Setting<'_>, path: &str, how: Bind, groups: &mut Groups) -> Verdict {
+fn behind(setting: &Setting<'_>, path: &str, how: Bind, seen: &mut Seen) -> Verdict {
     let plain = paths::clean(path);
     own(setting, &plain, how)?;
     let look_for_groups = |real: &str, groups: &mut Groups| {
-        groups.bind(setting, how.mount, real, how.recursive).map_err(|why| unjudgeable(setting, real, &why))
+        groups.bind(setting, how, real).map_err(|why| unjudgeable(setting, real, &why))
     };
     match setting.machine.system.look(path) {
         Object::Char { major, minor } => match setting.machine.is_gpu(major, minor) {
             Ok(true) => Err(gpu_node(setting, format!("this mount's source is a GPU's node ({major}:{minor})"))),
-            Ok(false) => Ok(None),
+            Ok(false) => Ok(Vec::new()),
             Err(why) => Err(unreadable(&why)),
         },
-        Object::Block => Ok(None),
+        Object::Block => Ok(Vec::new()),
         Object::Dir(dir) => {
-            let note = folder(setting, &dir, how)?;
-            look_for_groups(&dir.real, groups)?;
-            Ok(note)
+            let mut notes = folder(setting, &dir, how)?;
+            notes.extend(places::judge(setting, &dir.real, how)?);
+            look_for_groups(&dir.real, &mut seen.groups)?;
+            let of_devices =
+                dir.on_dev || ["/dev", setting.case.dev_root].iter().any(|dev| paths::below(&dir.real, dev).is_some());
+            seen.folders.extend(how.mount.filter(|_| !of_devices));
+            Ok(notes)
         }
         Object::Other { real, kernels } => {
             own(setting, &real, how)?;
+            let notes = places::judge(setting, &real, how)?;
             if kernels {
-                look_for_groups(&real, groups)?;
+                look_for_groups(&real, &mut seen.groups)?;
             }
-            sysfs(setting, &real, how)
+            Ok(notes)
         }
         Object::Missing if is_gpu_name(setting, &plain) => Err(gpu_node(
             setting,
             "this mount's source is the name of a GPU's node, although it is not there now".to_owned(),
         )),
         Object::Missing => {
-            Ok(Some((MISSING, "the source does not exist, so the low-level runtime will fail".to_owned())))
+            Ok(vec![(MISSING, "the source does not exist, so the low-level runtime will fail".to_owned())])
         }
         Object::Unjudgeable(why) => Err(unjudgeable(setting, &plain, &why)),
     }
@@ -196,7 +260,7 @@ fn folder(setting: &Setting<'_>, dir: &Dir, how: Bind) -> Verdict {
     let system = setting.machine.system;
     if dir.is_root {
         // Without `r` a bind shows the root file system alone, and /dev is a mount of its own.
-        return if how.recursive { tree(setting) } else { Ok(None) };
+        return if how.recursive { tree(setting) } else { Ok(Vec::new()) };
     }
     let in_dev_root = paths::below(&dir.real, setting.case.dev_root).filter(|_| dir.in_driver_root);
     if dir.is_dev || in_dev_root == Some("") {
@@ -208,7 +272,7 @@ fn folder(setting: &Setting<'_>, dir: &Dir, how: Bind) -> Verdict {
                 return Err(gpu_node(setting, format!("a GPU's node ({major}:{minor}) is inside this folder")));
             }
         }
-        return Ok(None);
+        return Ok(Vec::new());
     }
     if dir.in_driver_root {
         return Err(reserved("the folder is where this node keeps its GPU driver's files and nodes"));
@@ -217,7 +281,7 @@ fn folder(setting: &Setting<'_>, dir: &Dir, how: Bind) -> Verdict {
     if !tree_passes(setting) && system.tree_has_dev(&dir.real).map_err(|why| unjudgeable(setting, &dir.real, &why))? {
         return tree(setting);
     }
-    sysfs(setting, &dir.real, how)
+    Ok(Vec::new())
 }
 
 fn tree_passes(setting: &Setting<'_>) -> bool {
@@ -227,10 +291,8 @@ fn tree_passes(setting: &Setting<'_>) -> bool {
 /// A tree with the host's `/dev` in it: harmless as long as the device list holds.
 fn tree(setting: &Setting<'_>) -> Verdict {
     if tree_passes(setting) {
-        return Ok(Some((
-            "mount-dev-tree",
-            "the host's /dev is inside this folder; the device list keeps its GPUs closed".to_owned(),
-        )));
+        let message = "the host's /dev is inside this folder; the device list keeps its GPUs closed";
+        return Ok(vec![("mount-dev-tree", message.to_owned())]);
     }
     let why = if setting.sys_admin {
         "the container has CAP_SYS_ADMIN, which undoes it"
@@ -239,7 +301,8 @@ fn tree(setting: &Setting<'_>) -> Verdict {
     };
     let message =
         format!("the host's /dev is inside this folder, only a device filter would keep its GPUs closed, and {why}");
-    Err(Refusal::new(Code::TenantGpuMount, "mount-dev-tree", message, "bind only the folders that the container needs"))
+    let help = "bind only the folders that the container needs";
+    setting.weigh(Refusal::new(Code::TenantGpuMount, "mount-dev-tree", message, help))
 }
 
 /// The host's `/dev` itself.
@@ -247,14 +310,15 @@ fn dev(setting: &Setting<'_>, source: &str, rule: &'static str) -> Verdict {
     if !setting.case.gpu_asked
         && setting.case.policy.allow_dev_mounts.iter().any(|allowed| paths::clean(allowed) == source)
     {
-        return Ok(Some((rule, "the node's policy lets this container have the host's /dev".to_owned())));
+        return Ok(vec![(rule, "the node's policy lets this container have the host's /dev".to_owned())]);
     }
     let help = if setting.case.gpu_asked {
         "bind the device nodes that the container needs"
     } else {
         "bind the device nodes that the container needs, or have the operator name the source in allow_dev_mounts"
     };
-    Err(Refusal::new(Code::TenantGpuMount, rule, "this mount shows the host's /dev with all its GPUs", help))
+    let message = "this mount shows the host's /dev with all its GPUs";
+    setting.weigh(Refusal::new(Code::TenantGpuMount, rule, message, help))
 }
 
 /// Our own files: who can write them grants GPUs, who can read them learns of other tenants'.
@@ -266,23 +330,6 @@ fn own(setting: &Setting<'_>, plain: &str, how: Bind) -> Result<(), Refusal> {
         return Err(reserved("the folder holds the node's own record of who has which GPU"));
     }
     Ok(())
-}
-
-/// The files of a PCI device in sysfs reach its memory, and no device list covers them.
-fn sysfs(setting: &Setting<'_>, real: &str, how: Bind) -> Verdict {
-    let Some(inside) = paths::below(real, "/sys").filter(|_| setting.hardened()) else {
-        return Ok(None);
-    };
-    if how.writable || inside.starts_with("bus/pci") || inside.starts_with("devices/pci") {
-        let message = "files of PCI devices are inside, and reach their memory past every device list";
-        return Err(Refusal::new(
-            Code::UnsafeSpec,
-            "mount-sysfs-rw",
-            message,
-            "bind /sys read-only, or the files that are needed",
-        ));
-    }
-    Ok(None)
 }
 
 fn gpu_node(setting: &Setting<'_>, message: String) -> Refusal {
@@ -297,7 +344,8 @@ fn unreadable(why: &str) -> Refusal {
     Refusal::internal("numbers-unreadable", &why)
 }
 
-fn unjudgeable(setting: &Setting<'_>, plain: &str, why: &str) -> Refusal {
+/// What cannot be told is refused.
+pub(crate) fn unjudgeable(setting: &Setting<'_>, plain: &str, why: &str) -> Refusal {
     let code = if is_gpu_name(setting, plain) || plain.contains("/dev/nvidia") {
         Code::TenantGpuMount
     } else {

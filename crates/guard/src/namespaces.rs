@@ -18,45 +18,62 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
         let path = out.text(namespace, "path", &at).unwrap_or_default();
         own_mounts |= kind == "mount";
         own_pids |= kind == "pid";
-        // A pod's sandbox is joined in its network, IPC, UTS, PID and user namespace, never in these.
-        if matches!(kind, "mount" | "cgroup") && !path.is_empty() {
-            let message = format!("the container would join a {kind} namespace that is not its own");
-            let refusal = Refusal::new(
-                Code::UnsafeSpec,
-                "ns-path",
-                message,
-                "leave the path out, so that the container gets its own",
-            );
-            out.refuse(refusal.at(format!("{at}/path"), path));
+        if !path.is_empty() {
+            joined(setting, kind, path, &format!("{at}/path"), out);
         }
     }
-    let mut missing = |rule, kind: &str| {
+    let missing = |rule, kind: &str| {
         let message = format!("the container has no {kind} namespace of its own, so it is in the host's");
         let help = format!("add a namespace of type {kind}");
-        out.refuse(Refusal::new(Code::UnsafeSpec, rule, message, help).at(AT, ""));
+        Refusal::new(Code::UnsafeSpec, rule, message, help)
     };
     if !own_mounts {
-        missing("ns-hostmnt", "mount");
+        out.refuse(missing("ns-hostmnt", "mount").at(AT, ""));
     }
-    if setting.hardened() && !own_pids {
-        missing("ns-hostpid", "pid");
+    if setting.hardened() && !own_pids && !setting.privileged {
+        out.add(setting.weigh(missing("ns-hostpid", "pid")), &AT, "");
     } else if !own_pids && !setting.sys_admin {
         let message =
             "the container sees the host's processes, and the files of those with no more rights than its own";
         out.note("ns-hostpid", AT, message);
     }
-    cgroup(setting.case.spec, out);
+    cgroup(setting, out);
     if let Some(resources) = setting.case.spec.path(&["linux", "resources"]) {
         out.refusals.extend(unified(resources, "/linux/resources"));
     }
     if setting.hardened() {
-        hardened(setting.case.spec, out);
+        hardened(setting, out);
     }
 }
 
+/// A namespace that others are in. A pod's sandbox is joined in its network, IPC, UTS, PID and user namespace, a container of
+/// Docker's or Podman's in the network of another; never in these.
+fn joined(setting: &Setting<'_>, kind: &str, path: &str, at: &str, out: &mut Findings) {
+    let always = matches!(kind, "mount" | "cgroup");
+    let hardened = setting.hardened() && kind != "network" && setting.case.workload.is_none() && !setting.privileged;
+    if !always && !hardened {
+        return;
+    }
+    let message = format!("the container would join a {kind} namespace that is not its own");
+    let help = "leave the path out, so that the container gets its own";
+    let refusal = Refusal::new(Code::UnsafeSpec, "ns-path", message, help);
+    // In another's mounts nothing holds that was judged.
+    let verdict = if kind == "mount" { Err(refusal) } else { setting.weigh(refusal) };
+    out.add(verdict, &at, path);
+}
+
+/// Whether the container sees no processes but its own and its pod's.
+pub(crate) fn has_own_processes(setting: &Setting<'_>) -> bool {
+    let list = setting.case.spec.path(&["linux", "namespaces"]).map(Node::items).unwrap_or_default();
+    let text =
+        |namespace: &Node<'_>, key: &str| namespace.get(key).and_then(Node::as_str).unwrap_or_default().to_owned();
+    let pids = list.iter().find(|namespace| text(namespace, "type") == "pid");
+    pids.is_some_and(|pids| text(pids, "path").is_empty() || setting.case.workload.is_some())
+}
+
 /// A path that climbs, or is the top, is another container's cgroup or everybody's.
-fn cgroup(spec: &Node<'_>, out: &mut Findings) {
-    let Some(linux) = spec.get("linux") else {
+fn cgroup(setting: &Setting<'_>, out: &mut Findings) {
+    let Some(linux) = setting.case.spec.get("linux") else {
         return;
     };
     let Some(path) = out.text(linux, "cgroupsPath", &"/linux") else {
@@ -69,6 +86,16 @@ fn cgroup(spec: &Node<'_>, out: &mut Findings) {
         let message = "the container's cgroup would not be its own";
         let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, "give it a path of its own, without ..");
         out.refuse(refusal.at("/linux/cgroupsPath", path));
+        return;
+    }
+    // Engines end it with the container's id; one that does not may be anybody's.
+    let last = path.trim_end_matches('/').rsplit(['/', ':']).next().unwrap_or_default();
+    let Some(call) = setting.case.call.filter(|_| setting.hardened() && !path.is_empty()) else { return };
+    if !last.contains(call.id) {
+        let message = "the last part of the path does not hold the container's id, so it may be another's cgroup";
+        let help = "let the engine choose it, or end it with the container's id";
+        let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, help);
+        out.add(setting.weigh(refusal), &"/linux/cgroupsPath", path);
     }
 }
 
@@ -83,24 +110,27 @@ pub(crate) fn unified(resources: &Node<'_>, at: &str) -> Option<Refusal> {
     Some(refusal.at(format!("{at}/unified/{}", pointer_token(key)), key))
 }
 
-fn hardened(spec: &Node<'_>, out: &mut Findings) {
+fn hardened(setting: &Setting<'_>, out: &mut Findings) {
+    let spec = setting.case.spec;
     let mut refuse = |rule, at: &str, value: &str, message: &str| {
-        out.refuse(Refusal::new(Code::UnsafeSpec, rule, message, "leave it out").at(at, value));
+        let refusal = Refusal::new(Code::UnsafeSpec, rule, message, "leave it out");
+        out.add(setting.weigh(refusal), &at, value);
     };
     if let Some(path) = spec.path(&["linux", "seccomp", "listenerPath"]).and_then(Node::as_str) {
-        refuse(
-            "seccomp-listener",
-            "/linux/seccomp/listenerPath",
-            path,
-            "a seccomp agent can hand open devices to the container",
-        );
+        let message = "a seccomp agent can hand open devices to the container";
+        refuse("seccomp-listener", "/linux/seccomp/listenerPath", path, message);
     }
     if let Some(mode @ ("shared" | "rshared")) = spec.path(&["linux", "rootfsPropagation"]).and_then(Node::as_str) {
-        refuse(
-            "rootfs-propagation",
-            "/linux/rootfsPropagation",
-            mode,
-            "mounts of the container would show on the host",
-        );
+        let message = "mounts of the container would show on the host";
+        refuse("rootfs-propagation", "/linux/rootfsPropagation", mode, message);
+    }
+    let devices = spec.path(&["linux", "netDevices"]).map(Node::members).unwrap_or_default();
+    if let Some(device) = devices.first() {
+        let message = "a network device of the host would be moved into the container";
+        refuse("net-devices", "/linux/netDevices", &device.key, message);
+    }
+    if setting.case.call.is_some_and(|call| call.no_pivot) {
+        let message = "without pivot_root the host's files stay within the container's reach";
+        refuse("args-no-pivot", "argv/--no-pivot", "", message);
     }
 }

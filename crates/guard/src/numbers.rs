@@ -15,9 +15,21 @@ pub(crate) const DRM: u32 = 226;
 /// PCI vendor id of NVIDIA.
 const NVIDIA_VENDOR: u32 = 0x10de;
 /// Minors that DRM hands out: cards, control and render nodes, 64 each, and one block of 64 more.
-const DRM_MINORS: u32 = 256;
+pub(crate) const DRM_MINORS: u32 = 256;
 /// `/dev/mem`, `/dev/kmem`, `/dev/port`: the whole machine. `/dev/vfio/vfio`: the way to devices bound to vfio-pci.
 const FIXED: [(u32, u32); 4] = [(1, 1), (1, 2), (1, 4), (10, 196)];
+
+/// Memory, and devices like `/dev/null` beside it.
+pub(crate) const MEM: u32 = 1;
+/// Devices of all kinds that have a minor each.
+pub(crate) const MISC: u32 = 10;
+/// Those of them that are a GPU's or give one out: a way to devices bound to vfio-pci, WSL's GPU, Tegra's memory.
+const MISC_GPUS: [&str; 3] = ["iommu", "dxg", "nvmap"];
+
+/// Whether a minor of [`MISC`] may be another driver's at each load: the kernel keeps these for good.
+fn is_dynamic(minor: u32) -> bool {
+    !(128..=255).contains(&minor)
+}
 
 /// Majors that the kernel itself takes before any driver is loaded (mem, tty, console, misc, pts): no driver is ever
 /// given one of them, so that the usual device lists are judged without a look at `/proc/devices`.
@@ -27,7 +39,8 @@ fn is_kernels_own(major: u32) -> bool {
 
 /// Whether a name in `/proc/devices` belongs to a GPU driver, or to one that gives out GPUs or their memory.
 fn is_gpu_driver(name: &str) -> bool {
-    name.starts_with("nvidia") || matches!(name, "gdrdrv" | "vfio" | "vfio-dev")
+    ["nvidia", "nvhost", "nvgpu"].iter().any(|start| name.starts_with(start))
+        || matches!(name, "gdrdrv" | "vfio" | "vfio-dev")
 }
 
 /// What a major tells about its minors.
@@ -66,6 +79,11 @@ pub(crate) fn fixed_has(major: u32, minor: Option<u32>) -> bool {
     FIXED.iter().any(|&(a, b)| a == major && minor.is_none_or(|minor| minor == b))
 }
 
+/// Whether only `/proc/misc` tells what this device is.
+pub(crate) fn is_told_by_misc(major: u32, minor: Option<u32>) -> bool {
+    major == MISC && minor.is_some_and(is_dynamic)
+}
+
 /// The GPU numbers of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Numbers {
@@ -93,10 +111,23 @@ impl Numbers {
     /// # Errors
     /// What was attempted, and the cause.
     pub fn read(system: &dyn System) -> Result<Self, String> {
-        Ok(Self::of_majors(&system.majors()?).with_system_drm(system))
+        Ok(Self::of_drivers(system)?.with_system_drm(system))
     }
 
-    pub(crate) fn of_majors(majors: &Majors) -> Self {
+    /// The numbers of the machine without DRM.
+    pub(crate) fn of_drivers(system: &dyn System) -> Result<Self, String> {
+        Ok(Self::of_majors(&system.majors()?).with_misc(&system.misc()?))
+    }
+
+    /// These, and those of the minors of major 10 that are a GPU's.
+    #[must_use]
+    pub fn with_misc(mut self, misc: &Majors) -> Self {
+        let gpus = misc.iter().filter(|(name, minor)| is_dynamic(*minor) && MISC_GPUS.contains(&name.as_str()));
+        self.exact.extend(gpus.map(|(_, minor)| (MISC, *minor)));
+        self
+    }
+
+    fn of_majors(majors: &Majors) -> Self {
         let mut whole = vec![NVIDIA];
         for (name, major) in majors {
             if is_gpu_driver(name) && share(*major) == Share::Driver && !whole.contains(major) {

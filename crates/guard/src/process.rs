@@ -1,15 +1,19 @@
 //! `process`: capabilities that undo a device filter, the environment that other injectors read, the working folder.
 
+use contract::capability::is_capability;
+use contract::exception::GUARDED_CAPABILITIES;
 use contract::json::Node;
 use contract::{Code, Refusal};
 
 use crate::findings::{Findings, MOST_VARIABLES};
+use crate::namespaces;
 use crate::paths;
 use crate::setting::Setting;
 
-/// Capabilities that reach devices, memory or filters past everything that a spec can say. Refused by policy `hardened`.
-const PAST_THE_BOUNDARY: &[&str] =
-    &["SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF", "PERFMON", "SYS_BOOT"];
+/// Makes device nodes, which nothing opens that the device list closes: but a node in a shared folder may outlast the list.
+const MAKES_NODES: &str = "MKNOD";
+/// Takes open files out of other processes: no road where only the container's own are seen.
+const TAKES_FILES: &str = "SYS_PTRACE";
 const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES=";
 const MAGIC: &[&str] = &["fd", "cwd", "root", "exe", "ns", "map_files"];
 
@@ -18,17 +22,9 @@ pub(crate) fn has_capability(spec: &Node<'_>, name: &str) -> bool {
     ["bounding", "effective", "permitted"].iter().any(|set| position(spec, set, name).is_some())
 }
 
-/// crun takes names in any case, and without the prefix.
 fn position(spec: &Node<'_>, set: &str, name: &str) -> Option<usize> {
     let list = spec.path(&["process", "capabilities", set]).map(Node::items).unwrap_or_default();
-    let is = |text: &str| {
-        let bare = match text.split_at_checked(4) {
-            Some((prefix, bare)) if prefix.eq_ignore_ascii_case("CAP_") => bare,
-            _ => text,
-        };
-        bare.eq_ignore_ascii_case(name)
-    };
-    list.iter().position(|item| item.as_str().is_some_and(is))
+    list.iter().position(|item| item.as_str().is_some_and(|text| is_capability(text, name)))
 }
 
 /// What the environment says about `NVIDIA_VISIBLE_DEVICES`.
@@ -59,8 +55,8 @@ pub(crate) fn environment(setting: &Setting<'_>, out: &mut Findings) -> Environm
     found
 }
 
-/// Judges capabilities and the working folder.
-pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
+/// Judges capabilities and the working folder, and says which capabilities go.
+pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Vec<&'static str> {
     let spec = setting.case.spec;
     if let Some(cwd) = spec.path(&["process", "cwd"]).and_then(Node::as_str)
         && is_magic(cwd)
@@ -71,25 +67,43 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
         out.refuse(refusal.at("/process/cwd", cwd));
     }
     if setting.privileged {
-        return;
+        return Vec::new();
     }
-    if setting.hardened() {
-        for name in PAST_THE_BOUNDARY {
-            let found =
-                ["bounding", "effective", "permitted"].iter().find_map(|set| Some((set, position(spec, set, name)?)));
-            if let Some((set, index)) = found {
-                let message = format!("CAP_{name} reaches past what keeps a container from GPUs");
-                let refusal = Refusal::new(Code::UnsafeSpec, "cap", message, "drop the capability");
-                out.refuse(refusal.at(format!("/process/capabilities/{set}/{index}"), format!("CAP_{name}")));
+    if setting.sys_admin && (!setting.hardened() || setting.allows_capability("SYS_ADMIN")) {
+        let message = "a container with CAP_SYS_ADMIN can undo what keeps it from GPUs: this is not a boundary";
+        out.note("cap", "/process/capabilities", message);
+    }
+    if setting.hardened() { past_the_boundary(setting, out) } else { Vec::new() }
+}
+
+/// Capabilities that reach devices, memory or filters past everything that a spec can say.
+fn past_the_boundary(setting: &Setting<'_>, out: &mut Findings) -> Vec<&'static str> {
+    let spec = setting.case.spec;
+    let mut gone = Vec::new();
+    for name in GUARDED_CAPABILITIES.iter().copied().filter(|name| !setting.allows_capability(name)) {
+        let mut sets = ["bounding", "effective", "permitted", "inheritable", "ambient"].into_iter();
+        let Some((set, index)) = sets.find_map(|set| Some((set, position(spec, set, name)?))) else { continue };
+        let at = format_args!("/process/capabilities/{set}/{index}");
+        if name == MAKES_NODES {
+            if !setting.excuses("cap") {
+                out.note(
+                    "cap-mknod",
+                    at.to_string(),
+                    "the container does not make device nodes: CAP_MKNOD was dropped",
+                );
+                gone.push(name);
             }
+            continue;
         }
-    } else if setting.sys_admin {
-        out.note(
-            "cap",
-            "/process/capabilities",
-            "a container with CAP_SYS_ADMIN can undo what keeps it from GPUs: this is not a boundary",
-        );
+        if name == TAKES_FILES && namespaces::has_own_processes(setting) {
+            continue;
+        }
+        let message = format!("CAP_{name} reaches past what keeps a container from GPUs");
+        let help = "drop the capability, or have the operator name it in allow_capabilities";
+        let refusal = Refusal::new(Code::UnsafeSpec, "cap", message, help);
+        out.add(setting.weigh(refusal), &at, &format!("CAP_{name}"));
     }
+    gone
 }
 
 fn is_magic(cwd: &str) -> bool {

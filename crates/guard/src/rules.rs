@@ -5,8 +5,9 @@ use contract::rule::{Access, Kind, Rule};
 use contract::{Code, Refusal};
 
 use crate::findings::{Findings, MOST_ITEMS};
-use crate::numbers::Numbers;
+use crate::numbers::{DRM, DRM_MINORS, MEM, MISC, Numbers};
 use crate::setting::Setting;
+use crate::system::System;
 
 const AT: &str = "/linux/resources/devices";
 const FIELDS: &[&str] = &["allow", "type", "major", "minor", "access"];
@@ -151,19 +152,25 @@ pub(crate) fn allows_all(rules: &[Rule]) -> Option<usize> {
     found.map(|index| start + index)
 }
 
-/// Judges the list, and says which one must be written instead.
+/// Judges the list, and says which one must be written instead; where a GPU was asked for, which one counts instead.
 pub(crate) fn judge(setting: &Setting<'_>, rules: &[Rule], out: &mut Findings) -> Option<Vec<Rule>> {
     let start = live(rules);
+    let mut all = allows_all(rules);
     for (index, rule) in rules.iter().enumerate().skip(start) {
         if rule.allow && rule.kind == Kind::Char && rule.access.opens() {
             match setting.machine.is_met_by(rule) {
-                Ok(true) => out.refuse(names_gpu(setting, index, rule)),
+                // For every major: as good as everything.
+                Ok(true) if rule.major.is_none() && setting.excuses(WILDCARD) => {
+                    out.add(setting.weigh(names_gpu(setting, rule)), &format_args!("{AT}/{index}"), "");
+                    all = all.or(Some(index));
+                }
+                Ok(true) => out.refuse(names_gpu(setting, rule).at(format!("{AT}/{index}"), rule.to_string())),
                 Ok(false) => {}
                 Err(why) => out.blind(&why),
             }
         }
     }
-    if let Some(index) = allows_all(rules) {
+    if let Some(index) = all {
         return instead_of_all(setting, index, rules, out);
     }
     // Not every runtime starts from closed by itself.
@@ -180,33 +187,28 @@ pub(crate) fn judge(setting: &Setting<'_>, rules: &[Rule], out: &mut Findings) -
     Some([Rule::DENY_ALL].iter().chain(tenant).copied().collect())
 }
 
-fn names_gpu(setting: &Setting<'_>, index: usize, rule: &Rule) -> Refusal {
+const WILDCARD: &str = "cgroup-wildcard";
+
+fn names_gpu(setting: &Setting<'_>, rule: &Rule) -> Refusal {
     let (name, message) = match rule.major {
         Some(_) => ("cgroup-gpu-rule", "this device rule lets the container open a GPU"),
-        None => ("cgroup-wildcard", "this device rule is for every major, so it lets the container open a GPU"),
+        None => (WILDCARD, "this device rule is for every major, so it lets the container open a GPU"),
     };
-    let help = setting.way_out("the rule");
-    Refusal::new(Code::TenantGpuRule, name, message, help).at(format!("{AT}/{index}"), rule.to_string())
+    Refusal::new(Code::TenantGpuRule, name, message, setting.way_out("the rule"))
 }
 
 /// A list that allows everything: refused, or narrowed to everything but GPUs.
 fn instead_of_all(setting: &Setting<'_>, index: usize, rules: &[Rule], out: &mut Findings) -> Option<Vec<Rule>> {
     let at = format!("{AT}/{index}");
     if setting.case.gpu_asked || setting.hardened() {
-        let refusal = if setting.privileged {
-            let message = if setting.case.gpu_asked {
-                "a privileged container reaches every GPU, not only those that it would be granted"
-            } else {
-                "the node's policy does not start privileged containers"
-            };
-            let help = "start it without privileged mode, with the capabilities and devices that it needs";
-            Refusal::new(Code::UnsafeSpec, "privileged", message, help)
-        } else {
-            let message = "this device rule allows every device, GPUs among them";
-            Refusal::new(Code::TenantGpuRule, "cgroup-wildcard", message, "list the devices that the container needs")
-        };
-        out.refuse(refusal.at(at, rules.get(index).map(ToString::to_string).unwrap_or_default()));
-        return None;
+        let value = rules.get(index).map(ToString::to_string).unwrap_or_default();
+        match setting.weigh(all_refused(setting)) {
+            Err(refusal) => {
+                out.refuse(refusal.at(at, value));
+                return None;
+            }
+            excused => out.add(excused, &at, &value),
+        }
     }
     if setting.privileged {
         out.note(
@@ -215,14 +217,18 @@ fn instead_of_all(setting: &Setting<'_>, index: usize, rules: &[Rule], out: &mut
             "a privileged container can undo what keeps it from GPUs: this is not a boundary",
         );
     }
-    match setting.machine.numbers() {
-        Ok(numbers) => {
-            let narrowed = all_but_gpus(numbers);
-            (narrowed != rules).then(|| {
-                out.note("cgroup-canon", at, "a rule that allows every device now leaves GPUs out");
-                narrowed
-            })
+    let narrowed = setting.machine.numbers().and_then(|numbers| {
+        if setting.case.gpu_asked {
+            all_known_but_gpus(setting.machine.system, numbers)
+        } else {
+            Ok(all_but_gpus(numbers))
         }
+    });
+    match narrowed {
+        Ok(narrowed) => (narrowed != rules).then(|| {
+            out.note("cgroup-canon", at, "a rule that allows every device now leaves GPUs out");
+            narrowed
+        }),
         Err(why) => {
             out.blind(&why);
             None
@@ -230,11 +236,52 @@ fn instead_of_all(setting: &Setting<'_>, index: usize, rules: &[Rule], out: &mut
     }
 }
 
+/// Why a list that allows everything is refused.
+fn all_refused(setting: &Setting<'_>) -> Refusal {
+    if !setting.privileged {
+        let message = "this device rule allows every device, GPUs among them";
+        return Refusal::new(Code::TenantGpuRule, WILDCARD, message, "list the devices that the container needs");
+    }
+    let message = if setting.case.gpu_asked {
+        "a privileged container reaches every GPU, not only those that it would be granted"
+    } else {
+        "the node's policy does not start privileged containers"
+    };
+    let help = "start it without privileged mode, with the capabilities and devices that it needs";
+    Refusal::new(Code::UnsafeSpec, "privileged", message, help)
+}
+
 /// The list that allows everything but GPUs, in the one order that reads the same everywhere.
 fn all_but_gpus(numbers: &Numbers) -> Vec<Rule> {
     let mut list = vec![Rule::DENY_ALL, Rule::ALLOW_ALL];
     list.extend(numbers.denies());
     list
+}
+
+/// Minors of the majors that GPUs share, as `devices.txt` has them: of memory those that are no memory, and the usual ones of
+/// misc, of which some are there only when first opened.
+const MEMORY: [u32; 6] = [3, 5, 7, 8, 9, 11];
+const USUAL_MISC: [u32; 18] =
+    [130, 135, 144, 183, 200, 203, 223, 228, 229, 231, 232, 234, 235, 236, 237, 238, 239, 242];
+
+/// A list that allows all devices of this machine but GPUs, without a rule that a single GPU would have to be taken out of:
+/// every major that holds none, and the other minors of those that GPUs share.
+fn all_known_but_gpus(system: &dyn System, numbers: &Numbers) -> Result<Vec<Rule>, String> {
+    let mut list = vec![Rule::DENY_ALL, Rule { kind: Kind::Block, ..Rule::ALLOW_ALL }];
+    let mut allow = |major, minor: Option<u32>| {
+        let rule = Rule { kind: Kind::Char, major: Some(major), minor, ..Rule::ALLOW_ALL };
+        if !numbers.are_met_by(&rule) && !list.contains(&rule) {
+            list.push(rule);
+        }
+    };
+    for (_, major) in system.majors()?.iter().filter(|(_, major)| !matches!(*major, MEM | MISC | DRM)) {
+        allow(*major, None);
+    }
+    MEMORY.iter().for_each(|minor| allow(MEM, Some(*minor)));
+    USUAL_MISC.iter().for_each(|minor| allow(MISC, Some(*minor)));
+    system.misc()?.iter().for_each(|(_, minor)| allow(MISC, Some(*minor)));
+    system.drm_minors(DRM_MINORS).iter().for_each(|minor| allow(DRM, Some(*minor)));
+    Ok(list)
 }
 
 /// The list of a container with a contract: everything denied, then what the tenant's list allows and is no GPU, then

@@ -3,10 +3,13 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
+use contract::Refusal;
 use contract::config::Profile;
 use contract::rule::Rule;
 
 use crate::Case;
+use crate::findings::Verdict;
+use crate::groups;
 use crate::numbers::{self, Numbers, Share};
 use crate::paths;
 use crate::system::System;
@@ -26,9 +29,48 @@ impl Setting<'_> {
         self.case.policy.profile == Profile::Hardened
     }
 
+    /// Whether one of the operator's exceptions lets this container do what the rule refuses.
+    pub(crate) fn excuses(&self, rule: &str) -> bool {
+        let here = self.case.workload;
+        let meets = |wanted: &Option<String>, is: Option<&str>| wanted.is_none() || wanted.as_deref() == is;
+        self.case.exceptions.iter().any(|one| {
+            one.rules.iter().any(|excused| excused.0 == rule)
+                && meets(&one.namespace, here.map(|here| here.namespace))
+                && meets(&one.container, here.map(|here| here.container))
+        })
+    }
+
+    /// A refusal that an exception may turn into a note of the same rule.
+    pub(crate) fn weigh(&self, refusal: Refusal) -> Verdict {
+        if self.excuses(refusal.rule) {
+            return Ok(vec![(refusal.rule, format!("let by the node's policy: {}", refusal.message))]);
+        }
+        Err(refusal)
+    }
+
+    /// Whether root in the container may be root of the machine, whose files the kernel's are: not where a user namespace's
+    /// ids are all others.
+    pub(crate) fn is_machines_root(&self) -> bool {
+        self.machine.filters() && groups::can_write(self.case.spec)
+    }
+
+    /// Whether the policy leaves this capability alone.
+    pub(crate) fn allows_capability(&self, name: &str) -> bool {
+        self.case.policy.allow_capabilities.iter().any(|allowed| allowed.0 == name)
+    }
+
     /// Our own folders, written plainly.
     pub(crate) fn own_folders(&self) -> impl Iterator<Item = Cow<'_, str>> {
         self.case.own_paths.iter().map(|path| paths::clean(path)).filter(|path| path != "/")
+    }
+
+    /// Those that lie in no other one: what hides the outer one hides the inner one.
+    pub(crate) fn outer_folders(&self) -> Vec<Cow<'_, str>> {
+        let all: Vec<_> = self.own_folders().collect();
+        let lies_in = |folder: &str, outer: &str| folder != outer && paths::below(folder, outer).is_some();
+        let mut outer = all.clone();
+        outer.retain(|folder| !all.iter().any(|other| lies_in(folder, other)));
+        outer
     }
 
     /// What a tenant does instead of naming a GPU, depending on whether it already asked for one.
@@ -56,7 +98,7 @@ impl<'a> Machine<'a> {
 
     /// The numbers without DRM.
     fn drivers(&self) -> Result<&Numbers, String> {
-        let read = || Ok(Numbers::of_majors(&self.system.majors()?));
+        let read = || Numbers::of_drivers(self.system);
         self.drivers.get_or_init(read).as_ref().map_err(String::clone)
     }
 
@@ -80,6 +122,7 @@ impl<'a> Machine<'a> {
     pub(crate) fn is_gpu(&self, major: u32, minor: u32) -> Result<bool, String> {
         Ok(match numbers::share(major) {
             Share::Whole => true,
+            Share::Fixed if numbers::is_told_by_misc(major, Some(minor)) => self.drivers()?.is_gpu(major, minor),
             Share::Fixed => numbers::fixed_has(major, Some(minor)),
             Share::Driver => self.drivers()?.is_gpu(major, minor),
             Share::Vendor => match numbers::vendor_is_nvidias(self.system.drm_vendor(minor)) {
@@ -96,6 +139,7 @@ impl<'a> Machine<'a> {
         };
         Ok(match numbers::share(major) {
             Share::Whole => true,
+            Share::Fixed if numbers::is_told_by_misc(major, rule.minor) => self.drivers()?.are_met_by(rule),
             Share::Fixed => numbers::fixed_has(major, rule.minor),
             Share::Driver => self.drivers()?.are_met_by(rule),
             Share::Vendor => match rule.minor {

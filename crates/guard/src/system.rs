@@ -54,6 +54,18 @@ pub trait System {
     /// # Errors
     /// What was attempted, and the cause.
     fn majors(&self) -> Result<Majors, String>;
+    /// Minors of the major 10 (misc) that drivers were given at load time, by name, as `/proc/misc` lists them; empty where there
+    /// is no such list.
+    ///
+    /// # Errors
+    /// What was attempted, and the cause.
+    fn misc(&self) -> Result<Majors, String> {
+        Ok(Majors::new())
+    }
+    /// Whether two absolute paths lead to one file, links followed, those of procfs too. What is not there is no file.
+    fn same_file(&self, a: &str, b: &str) -> bool {
+        a == b
+    }
     /// PCI vendor id behind a DRM node (character major 226), when it can be told.
     fn drm_vendor(&self, minor: u32) -> Option<u32>;
     /// DRM minors below `end` that may exist. All of them, unless the implementation can list them with less.

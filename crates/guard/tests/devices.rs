@@ -133,10 +133,22 @@ fn hardened_keeps_nodes_below_dev() {
 
 #[test]
 fn the_drivers_are_asked_for_only_when_they_decide() {
-    for (major, times) in [(10, 0), (195, 0), (1, 0), (136, 0), (511, 1), (505, 1)] {
+    for (major, minor, times) in [
+        (10, 229, 0),
+        (10, 128, 0),
+        (10, 255, 0),
+        (10, 196, 0),
+        (10, 127, 1),
+        (10, 256, 1),
+        (195, 0, 0),
+        (1, 0, 0),
+        (136, 0, 0),
+        (511, 0, 1),
+        (505, 0, 1),
+    ] {
         let fake = Fake::default();
-        judge_text(&Spec::device(&entry("/dev/x", "c", major, 0)).text(), &By::default(), &fake);
-        assert_eq!(fake.count("majors"), times, "{major}");
+        judge_text(&Spec::device(&entry("/dev/x", "c", major, minor)).text(), &By::default(), &fake);
+        assert_eq!((fake.count("majors"), fake.count("misc")), (times, times), "{major}:{minor}");
     }
 }
 

@@ -62,8 +62,7 @@ fn version_1() {
     const DEVICES: &str = "1 /sys/fs/cgroup/devices /x";
     for (source, options, expected) in [
         ("/sys", &["rbind", "ro"][..], &["1 /sys/fs/cgroup/devices /x/fs/cgroup/devices"][..]),
-        ("/sys", &["rbind"], &["1 /sys/fs/cgroup/devices /x/fs/cgroup/devices"]),
-        ("/sys", &["bind"], &[]),
+        ("/sys", &["bind", "ro"], &[]),
         ("/sys/fs/cgroup", &["rbind", "ro"], &["1 /sys/fs/cgroup/devices /x/devices"]),
         ("/sys/fs/cgroup/devices", &["bind"], &[DEVICES]),
         ("/sys/fs/cgroup/devices", &["rbind", "ro", "rw"], &[DEVICES]),
@@ -90,7 +89,7 @@ fn version_1() {
     ] {
         assert_eq!(adds(&v1(), &spec(&[bind(source, options)])), expected, "{source} {options:?}");
     }
-    let slashes = spec(&[mount("bind", "/sys", "/x/", &["rbind"])]);
+    let slashes = spec(&[mount("bind", "/sys", "/x/", &["rbind", "ro"])]);
     assert_eq!(adds(&v1(), &slashes), ["1 /sys/fs/cgroup/devices /x/fs/cgroup/devices"]);
 }
 
@@ -101,7 +100,8 @@ fn version_2() {
         ("/sys/fs/cgroup", &["1 /sys/fs/cgroup /x"]),
         ("/sys/fs/cgroup/memory", &["1 /sys/fs/cgroup/memory /x"]),
     ] {
-        assert_eq!(adds(&v2(), &spec(&[bind(source, &["rbind"])])), expected, "{source}");
+        let options = if source == "/sys" { &["rbind", "ro"][..] } else { &["rbind"] };
+        assert_eq!(adds(&v2(), &spec(&[bind(source, options)])), expected, "{source}");
     }
 }
 
@@ -170,12 +170,12 @@ fn a_root_file_system_that_is_the_hosts() {
 #[test]
 fn where_there_is_no_boundary_nothing_is_added() {
     for base in [Spec::admin(), Spec::privileged()] {
-        let spec = Spec { mounts: spec(&[bind("/sys", &["rbind"])]).mounts, ..base };
+        let spec = Spec { mounts: spec(&[bind("/sys", &["rbind", "ro"])]).mounts, ..base };
         let judgement = judge_text(&spec.text(), &By::default(), &v1());
         assert_eq!((verdict(&judgement).as_str(), added(&judgement)), ("ok", vec![]));
     }
     let rootless = Fake { first_namespace: false, ..v1() };
-    let judgement = judge_text(&spec(&[bind("/sys", &["rbind"])]).text(), &By::default(), &rootless);
+    let judgement = judge_text(&spec(&[bind("/sys", &["rbind", "ro"])]).text(), &By::default(), &rootless);
     assert_eq!((verdict(&judgement).as_str(), added(&judgement)), ("ok", vec![]), "no filter, no way out of one");
 }
 
@@ -184,7 +184,7 @@ fn who_is_not_the_machines_root_cannot_write_them() {
     let shown = |namespaces: &str, maps: &str| {
         let namespaces = format!(r#"[{{"type":"pid"}},{{"type":"mount"}},{namespaces}]"#);
         let more_linux = format!(r#","uidMappings":[{maps}]"#);
-        !adds(&v1(), &Spec { namespaces, more_linux, ..spec(&[bind("/sys", &["rbind"])]) }).is_empty()
+        !adds(&v1(), &Spec { namespaces, more_linux, ..spec(&[bind("/sys", &["rbind", "ro"])]) }).is_empty()
     };
     let map = |host: u32| format!(r#"{{"containerID":0,"hostID":{host},"size":65536}}"#);
     let (user, other) = (r#"{"type":"user"}"#, r#"{"type":"ipc"}"#);
@@ -208,7 +208,7 @@ fn a_mount_that_the_host_shares_cannot_be_covered() {
     ] {
         let spec = Spec {
             more_linux: format!(r#","rootfsPropagation":"{root}""#),
-            ..spec(&[bind("/sys", &["rbind", option])])
+            ..spec(&[bind("/sys", &["rbind", "ro", option])])
         };
         let judgement = judge_text(&spec.text(), &By::default(), &v1());
         assert_eq!(verdict(&judgement), expected, "{root} {option}");
@@ -259,5 +259,5 @@ fn the_mount_table_is_read_only_for_what_can_show_groups() {
     assert_eq!(asked(&spec(&[mount("cgroup", "cgroup", "/sys/fs/cgroup", &["ro"])])), 0);
     assert_eq!(asked(&spec(&[mount("proc", "proc", "/proc", &[])])), 0);
     assert_eq!(asked(&Spec { mounts: Spec::bind("/sys").mounts, ..Spec::admin() }), 0);
-    assert_eq!(asked(&Spec::bind("/sys")), 1);
+    assert_eq!(asked(&spec(&[bind("/sys", &["rbind", "ro"])])), 1);
 }

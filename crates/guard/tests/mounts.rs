@@ -57,9 +57,9 @@ fn sources_are_judged_by_what_is_behind() {
         ("/etc/hosts", "ok"),
         ("/run/docker.sock", "ok"),
         ("/home/user", "ok"),
-        ("/sys", "ok"),
-        ("/sys/bus/pci", "ok"),
-        ("/proc", "ok"),
+        ("/sys", "UNSAFE_SPEC mount-sysfs-rw"),
+        ("/sys/bus/pci", "UNSAFE_SPEC mount-sysfs-rw"),
+        ("/proc", "UNSAFE_SPEC mount-procfs-rw"),
         ("", "ok"),
         ("/home/user/\u{ff4e}vidia0", "ok"),
     ] {
@@ -319,11 +319,10 @@ fn hardened_rows() {
         ))
     };
     for (spec, expected) in [
-        (mount("/sys", "rw"), "UNSAFE_SPEC mount-sysfs-rw"),
         (mount("/sys", "ro"), "ok"),
         (mount("/sys/bus/pci", "ro"), "UNSAFE_SPEC mount-sysfs-rw"),
         (mount("/run", "rw"), RESERVED),
-        (mount("/run", "ro"), "ok"),
+        (mount("/run", "ro"), "UNSAFE_SPEC mount-control-socket"),
         (mount("/", "rw"), RESERVED),
         (mount("/", "ro"), "ok"),
         (mount("/home/user", "rw"), "ok"),

@@ -53,20 +53,21 @@ fn what_lies_below_the_source() {
         ("/run", &["bind"], &["1 /x/quilt-gpu"]),
         ("/", &["bind"], &["1 /x/etc/quilt-gpu"]),
         // Without the log's folder there is no place to hide it at.
-        ("/var", &["rbind"], &[]),
+        ("/var", &["rbind", "ro"], &[]),
         ("/home/user", &["rbind"], &[]),
         ("/etc/hosts", &["bind"], &[]),
         ("/dev/fuse", &["bind"], &[]),
     ] {
         assert_eq!(hides(&machine(), &Spec::mount(&mount("bind", source, options))), expected, "{source} {options:?}");
     }
+    let var = Spec::mount(&mount("bind", "/var", &["rbind", "ro"]));
     let mut later = machine();
     later.dir("/var/log/quilt-gpu", |_| {});
-    assert_eq!(hides(&later, &Spec::bind("/var")), ["1 /x/log/quilt-gpu"]);
+    assert_eq!(hides(&later, &var), ["1 /x/log/quilt-gpu"]);
     later.file("/var/log/quilt-gpu", "/var/log/quilt-gpu");
-    assert!(hides(&later, &Spec::bind("/var")).is_empty(), "nothing can be mounted on a file");
+    assert!(hides(&later, &var).is_empty(), "nothing can be mounted on a file");
     later.unjudgeable("/var/log/quilt-gpu");
-    assert_eq!(hides(&later, &Spec::bind("/var")), ["1 /x/log/quilt-gpu"]);
+    assert_eq!(hides(&later, &var), ["1 /x/log/quilt-gpu"]);
 }
 
 #[test]
@@ -143,7 +144,7 @@ fn where_there_is_no_boundary_nothing_is_hidden() {
 #[test]
 fn policy_hardened_refuses_what_can_be_written() {
     for (option, expected) in [("rw", RESERVED), ("ro", "ok")] {
-        let spec = Spec::mount(&mount("bind", "/run", &["rbind", option]));
+        let spec = Spec::mount(&mount("bind", "/etc", &["rbind", option]));
         let judgement = judge_text(&spec.text(), &hardened(), &machine());
         assert_eq!(verdict(&judgement), expected);
         assert_eq!(hidden(&judgement).is_empty(), expected != "ok");

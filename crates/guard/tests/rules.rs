@@ -23,7 +23,7 @@ fn texts(rules: &[Rule]) -> Vec<String> {
     rules.iter().map(|rule| format!("{} {rule}", sign(rule))).collect()
 }
 
-const ALL_BUT_GPUS: [&str; 14] = [
+const ALL_BUT_GPUS: [&str; 15] = [
     "deny a *:* rwm",
     "allow a *:* rwm",
     "deny c 195:* rwm",
@@ -37,6 +37,7 @@ const ALL_BUT_GPUS: [&str; 14] = [
     "deny c 1:2 rwm",
     "deny c 1:4 rwm",
     "deny c 10:196 rwm",
+    "deny c 10:259 rwm",
     "deny c 226:0 rwm",
 ];
 

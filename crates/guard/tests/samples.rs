@@ -74,6 +74,21 @@ fn accepted_as_they_are() {
     }
 }
 
+/// With the one hook of Docker's that the operator names, and where the engine vouches for the pod.
+#[test]
+fn accepted_by_policy_hardened() {
+    for (name, text) in samples(false) {
+        let mut fake = Fake::default();
+        fake.links.extend(["9583", "25653"].map(|pid| (format!("/proc/{pid}/exe"), "/usr/bin/dockerd".to_owned())));
+        let mut by = By { workload: name.starts_with("cri").then_some(("ns1", "c1")), ..common::hardened() };
+        by.policy.allow_hooks = ["/usr/bin/dockerd", "/bin/true"].map(str::to_owned).to_vec();
+        let judgement = judge_text(&text, &by, &fake);
+        assert_eq!(verdict(&judgement), "ok", "{name}");
+        let makes_nodes = text.contains("CAP_MKNOD");
+        assert_eq!(!judgement.changes.drop_capabilities.is_empty(), makes_nodes, "{name}");
+    }
+}
+
 #[test]
 fn rootless_containers_start_unchanged() {
     let fake = Fake { first_namespace: false, ..Fake::default() };

@@ -12,18 +12,26 @@ use guard::Majors;
 const DEEPEST: usize = 4;
 const MOST: usize = 4096;
 
+/// Minors of the major 10 by name, from the text of `/proc/misc`.
+pub(crate) fn misc(bytes: &[u8]) -> Majors {
+    numbered(String::from_utf8_lossy(bytes).lines())
+}
+
+/// Lines of a number and a name.
+fn numbered<'l>(lines: impl Iterator<Item = &'l str>) -> Majors {
+    let entry = |line: &str| {
+        let (number, name) = line.trim_start().split_once(' ')?;
+        Some((name.trim().to_owned(), number.parse().ok()?))
+    };
+    lines.filter_map(entry).collect()
+}
+
 /// Character majors by name, from the text of `/proc/devices`; block devices are another space and left out.
 pub(crate) fn majors(bytes: &[u8]) -> Majors {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines();
     lines.by_ref().find(|line| line.starts_with("Character devices:"));
-    lines
-        .take_while(|line| !line.starts_with("Block devices:"))
-        .filter_map(|line| {
-            let (number, name) = line.trim_start().split_once(' ')?;
-            Some((name.trim().to_owned(), number.parse().ok()?))
-        })
-        .collect()
+    numbered(lines.take_while(|line| !line.starts_with("Block devices:")))
 }
 
 /// Whether a major of this name belongs to a GPU: NVIDIA's own, VFIO's groups, GPUDirect's.

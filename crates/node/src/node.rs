@@ -7,6 +7,7 @@ use contract::config::Host;
 use guard::{Majors, Object, System};
 use nix::sys::stat::{SFlag, stat};
 
+use crate::error::NodeError;
 use crate::landmarks::{Landmarks, is_within};
 use crate::look::{self, Blind, MAGIC, Seen};
 use crate::{cgroup, devices, file, mountinfo, pci};
@@ -84,6 +85,20 @@ impl System for Node {
     fn majors(&self) -> Result<Majors, String> {
         let bytes = file::read(&self.host.path("proc/devices")).map_err(|e| e.to_string())?;
         Ok(devices::majors(&bytes))
+    }
+
+    fn misc(&self) -> Result<Majors, String> {
+        let path = self.host.path("proc/misc");
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok(devices::misc(&bytes)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Majors::new()),
+            Err(error) => Err(NodeError::new("read", path, error).to_string()),
+        }
+    }
+
+    fn same_file(&self, a: &str, b: &str) -> bool {
+        let id = |path: &str| stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino));
+        id(a).is_some_and(|a| id(b) == Some(a))
     }
 
     fn drm_vendor(&self, minor: u32) -> Option<u32> {

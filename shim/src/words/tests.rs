@@ -222,3 +222,32 @@ fn mistyped_variables_are_noted_and_entries_shown_whole() {
     show_entry(&spec, &mut refusal);
     assert_eq!(refusal.value, "QUILT_GPU_COUNT=all");
 }
+
+#[test]
+fn only_the_engines_word_names_a_workload() {
+    let containerd = r#""io.kubernetes.cri.container-type":"container","io.kubernetes.cri.container-name":"app","io.kubernetes.cri.sandbox-namespace":"shop""#;
+    let crio = r#""io.kubernetes.cri-o.ContainerType":"container","io.kubernetes.container.name":"main","io.kubernetes.pod.namespace":"store""#;
+    let task = "/run/containerd/io.containerd.runtime.v2.task";
+    for (annotations, bundle, expected) in [
+        (containerd.to_owned(), format!("{task}/k8s.io/66e0"), Some(("shop", "app"))),
+        // Docker's users write annotations, and its containers lie in a namespace that they do not choose.
+        (containerd.to_owned(), format!("{task}/moby/66e0"), None),
+        (containerd.to_owned(), "/home/user/k8s.io".to_owned(), None),
+        (containerd.to_owned(), format!("{task}/not-k8s.io/66e0"), None),
+        (containerd.to_owned(), "/var/lib/containers/storage/overlay-containers/66e0/userdata".to_owned(), None),
+        (
+            crio.to_owned(),
+            "/run/containers/storage/overlay-containers/66e0/userdata".to_owned(),
+            Some(("store", "main")),
+        ),
+        (crio.to_owned(), format!("{task}/k8s.io/66e0"), None),
+        // CRI-O hands on what a pod says, containerd's keys among it.
+        (format!("{containerd},{crio}"), "/x/userdata".to_owned(), Some(("store", "main"))),
+        (r#""io.kubernetes.cri.sandbox-namespace":"shop""#.to_owned(), format!("{task}/k8s.io/66e0"), None),
+    ] {
+        let spec = format!("{{\"annotations\":{{{annotations}}}}}");
+        let spec = contract::json::parse_oci(spec.as_bytes()).unwrap();
+        let found = attested(&spec, Path::new(&bundle)).map(|workload| (workload.namespace, workload.container));
+        assert_eq!(found, expected, "{annotations} in {bundle}");
+    }
+}

@@ -81,6 +81,19 @@ fn keys_are_checked() {
         ("[host]\nroot='x'", "not an absolute path"),
         ("[policy]\nallow_dev_mounts=['/dev/']", "slash at its end"),
         ("[policy]\nallow_dev_mounts=['/dev', 'dev']", "\"dev\" is not an absolute path"),
+        ("[policy]\nallow_hooks=['dockerd']", "/policy/allow_hooks: \"dockerd\" is not an absolute path"),
+        (
+            "[policy]\nallow_capabilities=['SYS_PTRACE', 'CHOWN']",
+            "/policy/allow_capabilities/1: policy hardened does not",
+        ),
+        (
+            "[[allow]]\nrules=['cap']\n[[allow]]\nrules=['cap', 'mount-gpu-node']",
+            "/allow/1/rules/1: this rule cannot be",
+        ),
+        ("[[allow]]\nrules=['nonsense']", "known are annotation-low-level"),
+        ("[[allow]]\nnamespace='x'", "/allow/0/rules: it is missing"),
+        ("[[allow]]\nrules=['cap']\nnamespaces='x'", "/allow/0/namespaces: unknown field"),
+        ("[allow]\nrules=['cap']", "/allow: it must be a list"),
         ("[request]\nreservation_seconds=0", "/request/reservation_seconds"),
         ("[request]\npod_reservation_seconds=0", "pod_reservation_seconds: with 0"),
         ("[policy]\nverify='no'", "verify"),
@@ -90,4 +103,31 @@ fn keys_are_checked() {
         let error = Config::read(text.as_bytes()).1.unwrap();
         assert!(error.contains(part), "{text}: {error}");
     }
+}
+
+#[test]
+fn exceptions_count_whole_or_not_at_all() {
+    let text = "[policy]\nallow_hooks=['/usr/bin/dockerd']\nallow_capabilities=['SYS_PTRACE','MKNOD']\n\
+                [[allow]]\nrules=['privileged','mount-sysfs-rw']\nnamespace='kube-system'\n[[allow]]\nrules=['cap']\ncontainer='debug'\n";
+    let config = good(text);
+    let [first, second] = config.allow.0.as_slice() else { panic!("{:?}", config.allow) };
+    assert_eq!(first.rules.iter().map(|rule| rule.0).collect::<Vec<_>>(), ["privileged", "mount-sysfs-rw"]);
+    assert_eq!((first.namespace.as_deref(), first.container.as_deref()), (Some("kube-system"), None));
+    assert_eq!((second.namespace.as_deref(), second.container.as_deref()), (None, Some("debug")));
+    assert_eq!(config.policy.allow_capabilities.iter().map(|name| name.0).collect::<Vec<_>>(), ["SYS_PTRACE", "MKNOD"]);
+    assert_eq!(config.policy.allow_hooks, ["/usr/bin/dockerd"]);
+    for broken in [
+        // What narrowed the exception is not read, or not understood.
+        text.replace("namespace='kube-system'", "namespace='kube-system"),
+        text.replace("namespace=", "namspace="),
+        text.replace("container='debug'", "container=1"),
+        text.replace("'privileged'", "'privilegd'"),
+        format!("{text}[x"),
+    ] {
+        let (config, problem) = Config::read(broken.as_bytes());
+        assert!(problem.is_some() && config.allow.0.is_empty(), "{broken}");
+    }
+    // Another mistake leaves them alone.
+    let (config, problem) = Config::read(format!("nonsense=1\n{text}").as_bytes());
+    assert!(problem.is_some() && config.allow.0.len() == 2);
 }

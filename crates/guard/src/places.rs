@@ -1,0 +1,203 @@
+//! What a bind shows of the host besides device nodes, by where its source lies once links are followed: programs that run as
+//! root, files of the kernel that reach devices past every device list, other containers, and sockets of those who command
+//! them.
+//!
+//! `/` itself is not refused here: its own row decides (`mounts`), and what is inside is noted.
+
+use contract::{Code, Refusal};
+
+use crate::findings::Verdict;
+use crate::groups::OWN;
+use crate::mounts::{Bind, unjudgeable};
+use crate::paths;
+use crate::setting::Setting;
+
+/// Folders whose files make engines inject devices.
+const CDI: &[&str] = &["/etc/cdi", "/run/cdi", "/var/run/cdi"];
+/// Where engines and low-level runtimes keep containers.
+const STATE: &[&str] = &[
+    "/run/containerd",
+    "/run/containers",
+    "/run/crio",
+    "/run/crun",
+    "/run/docker",
+    "/run/k3s",
+    "/run/libpod",
+    "/run/runc",
+    "/run/youki",
+    "/var/lib/containerd",
+    "/var/lib/containers",
+    "/var/lib/crio",
+    "/var/lib/docker",
+];
+/// What engines bind out of these into the container that it is for, below the container's or sandbox's own folder.
+const OF_A_CONTAINER: &[&str] = &[
+    ".containerenv",
+    "group",
+    "hostname",
+    "hosts",
+    "mounts",
+    "passwd",
+    "resolv.conf",
+    "run",
+    "secrets",
+    "shm",
+    "volumes",
+];
+/// Who answers here makes containers, hands out devices or works on GPUs for others.
+const SOCKETS: &[&str] = &[
+    "/run/containerd/containerd.sock",
+    "/run/cri-dockerd.sock",
+    "/run/crio/crio.sock",
+    "/run/dbus/system_bus_socket",
+    "/run/docker.sock",
+    "/run/k3s/containerd/containerd.sock",
+    "/run/nri",
+    "/run/nvidia-fabricmanager",
+    "/run/nvidia-persistenced",
+    "/run/nvidia/mps",
+    "/run/podman/podman.sock",
+    "/run/systemd/private",
+    "/tmp/nvidia-mps",
+    "/var/lib/kubelet/device-plugins",
+    "/var/lib/kubelet/pod-resources",
+];
+
+/// Judges a bind of what lies at this path.
+pub(crate) fn judge(setting: &Setting<'_>, real: &str, how: Bind) -> Verdict {
+    let mut notes = Vec::new();
+    for row in [ours, sysfs, procfs, sockets, state] {
+        notes.extend(row(setting, real, how)?);
+    }
+    Ok(notes)
+}
+
+/// Writing what runs as root is being root. Where containers have no boundary anyway their own row says so.
+fn ours(setting: &Setting<'_>, real: &str, how: Bind) -> Verdict {
+    if !how.writable || setting.privileged {
+        return Ok(Vec::new());
+    }
+    if real == "/" {
+        let message = "the container can write the node's own files: this is not a boundary";
+        return Ok(vec![(OWN, message.to_owned())]);
+    }
+    let holds_program = || {
+        let own = |program: &str| setting.own_folders().any(|folder| paths::below(program, &folder).is_some());
+        setting.case.programs.iter().any(|program| paths::below(program, real).is_some() && !own(program))
+    };
+    let makes_devices = || CDI.iter().any(|folder| paths::below(real, folder).is_some());
+    let message = if holds_program() {
+        "programs that run as root on this node are inside, and the container could write them"
+    } else if makes_devices() {
+        "files in this folder make engines put devices into containers, and the container could write them"
+    } else if can_be_replaced(setting, real, how.recursive).map_err(|why| unjudgeable(setting, real, &why))? {
+        "the node's own record of who has which GPU is further below, and the container could put another in its place"
+    } else {
+        return Ok(Vec::new());
+    };
+    // In a user namespace of its own nobody is the machine's root.
+    if !setting.machine.filters() {
+        return Ok(Vec::new());
+    }
+    let help = "bind it read-only, or only the folders that the container writes";
+    Err(Refusal::new(Code::UnsafeSpec, OWN, message, help))
+}
+
+/// Whether a folder of ours lies two or more levels below: what hides it keeps its own folder from being renamed, but not those
+/// in between, unless each is a mount of its own.
+fn can_be_replaced(setting: &Setting<'_>, real: &str, recursive: bool) -> Result<bool, String> {
+    for folder in setting.outer_folders() {
+        let Some((between, _)) = paths::below(&folder, real).and_then(|rest| rest.rsplit_once('/')) else { continue };
+        if !recursive {
+            return Ok(true);
+        }
+        let mut above = real.to_owned();
+        for part in between.split('/') {
+            let inside = format!("{above}/{part}");
+            if !setting.machine.system.mounted_between(&above, &inside)? {
+                return Ok(true);
+            }
+            above = inside;
+        }
+    }
+    Ok(false)
+}
+
+/// The files of a PCI device in sysfs reach its memory, and those of its bus give it to another driver. No device list covers
+/// them.
+fn sysfs(setting: &Setting<'_>, real: &str, how: Bind) -> Verdict {
+    let Some(inside) = paths::below(real, "/sys").filter(|_| !setting.privileged) else {
+        return Ok(Vec::new());
+    };
+    let below = inside.starts_with("bus/pci") || (inside.starts_with("devices/") && inside.contains("pci"));
+    let above = matches!(inside, "" | "bus" | "devices" | "devices/platform");
+    let refused = if setting.hardened() {
+        how.writable || below
+    } else {
+        how.writable && (below || above) && setting.is_machines_root()
+    };
+    if refused { setting.weigh(writable_sysfs()) } else { Ok(Vec::new()) }
+}
+
+/// Why sysfs is refused, as a bind or as a file system.
+pub(crate) fn writable_sysfs() -> Refusal {
+    let message = "files of PCI devices are inside, and reach their memory past every device list";
+    let help = "mount /sys read-only, or the files that are needed";
+    Refusal::new(Code::UnsafeSpec, "mount-sysfs-rw", message, help)
+}
+
+/// The host's own view of processes: `core_pattern` and its like run programs as root of the machine.
+fn procfs(setting: &Setting<'_>, real: &str, how: Bind) -> Verdict {
+    if paths::below(real, "/proc").is_none() {
+        return Ok(Vec::new());
+    }
+    if how.writable && !setting.privileged && setting.is_machines_root() {
+        let message = "the host's procfs is writable in it, and runs programs on the host";
+        let refusal = Refusal::new(Code::UnsafeSpec, "mount-procfs-rw", message, "bind it read-only");
+        return setting.weigh(refusal);
+    }
+    Ok(vec![("mount-procfs", "the container sees the host's processes and drivers".to_owned())])
+}
+
+fn sockets(setting: &Setting<'_>, real: &str, _: Bind) -> Verdict {
+    let shows = |socket: &&&str| paths::below(real, socket).is_some() || paths::below(socket, real).is_some();
+    let Some(socket) = SOCKETS.iter().find(shows) else { return Ok(Vec::new()) };
+    let message = format!("who commands containers or devices on this node is reached through it: {socket}");
+    let rule = "mount-control-socket";
+    // Half of all containers share /tmp, and hardly a node has MPS.
+    if setting.hardened() && !setting.privileged && !matches!(real, "/" | "/tmp") {
+        let help = "leave the mount out, or have the operator excuse it for this container";
+        return setting.weigh(Refusal::new(Code::UnsafeSpec, rule, message, help));
+    }
+    Ok(vec![(rule, message)])
+}
+
+/// Other containers' files, what lies in them under any name included.
+fn state(setting: &Setting<'_>, real: &str, _: Bind) -> Verdict {
+    let inside = STATE.iter().find_map(|folder| paths::below(real, folder));
+    if !setting.hardened() || setting.privileged || inside.is_none_or(is_the_containers_own) {
+        return Ok(Vec::new());
+    }
+    let message = "the folder holds other containers' files";
+    let help = "leave the mount out, or have the operator excuse it for this container";
+    setting.weigh(Refusal::new(Code::UnsafeSpec, "mount-runtime-state", message, help))
+}
+
+/// Whether an engine binds this into a container by itself: below a folder of [`STATE`], in which user-namespaced Docker, CRI and
+/// Podman have one folder more.
+fn is_the_containers_own(inside: &str) -> bool {
+    let parts: Vec<&str> = inside.split('/').collect();
+    let is_ids = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let parts = match parts.as_slice() {
+        ["storage" | "io.containerd.grpc.v1.cri", rest @ ..] => rest,
+        [first, rest @ ..] if is_ids(first) => rest,
+        all => all,
+    };
+    match parts {
+        ["volumes", _, "_data", ..] => true,
+        ["containers" | "sandboxes", _, file, ..] | ["overlay-containers", _, "userdata", file, ..] => {
+            OF_A_CONTAINER.contains(file)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,709 @@
+//! Rows of the table of attacks by their ids, each in `standard` and in `hardened`, and each look-alike that must pass.
+//!
+//! What follows the colon in an id is what tells the cases of one row apart. `ok` with a rule behind it: the container starts,
+//! and this is noted.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use common::{By, DENY_ALL, Fake, Spec, hardened, judge_text, verdict};
+use contract::config::Policy;
+use contract::exception::{Exception, Excusable, GuardedCapability};
+use guard::{Call, Object};
+
+const SYSFS: &str = "UNSAFE_SPEC mount-sysfs-rw";
+const PROCFS: &str = "UNSAFE_SPEC mount-procfs-rw";
+const OWN: &str = "UNSAFE_SPEC mount-reserved-source";
+const SOCKET: &str = "UNSAFE_SPEC mount-control-socket";
+const STATE: &str = "UNSAFE_SPEC mount-runtime-state";
+const ID: &str = "66e0f27b145f";
+
+/// A machine with the places that the rows name.
+fn machine() -> Fake {
+    let mut fake = Fake::default();
+    for path in [
+        "/data",
+        "/etc",
+        "/etc/cdi",
+        "/opt",
+        "/proc/driver/nvidia",
+        "/run/cdi",
+        "/run/containerd",
+        "/run/nri",
+        "/run/nvidia-persistenced",
+        "/run/quilt-gpu",
+        "/etc/quilt-gpu",
+        "/var/log/quilt-gpu",
+        "/tmp",
+        "/usr",
+        "/usr/bin",
+        "/usr/lib",
+        "/usr/share",
+        "/var",
+        "/var/log",
+        "/sys/bus",
+        "/sys/devices",
+        "/sys/devices/pci0000:00",
+        "/sys/devices/platform",
+        "/sys/devices/system/cpu",
+        "/sys/devices/platform/4000.pcie/pci0001:00",
+        "/sys/devices/virtual/net",
+        "/sys/fs/bpf",
+        "/sys/fs/cgroup",
+        "/sys/kernel/debug",
+        "/sys/class/net",
+        "/sys/kernel/tracing",
+        "/var/lib",
+        "/var/lib/docker",
+        "/var/lib/docker/overlay2/x/merged",
+        "/var/lib/docker/volumes/v/_data",
+        "/var/lib/docker/volumes",
+        "/var/lib/docker/containers/1/mounts/shm",
+        "/run/containerd/io.containerd.grpc.v1.cri/sandboxes/1/shm",
+        "/run/containerd/io.containerd.runtime.v2.task/k8s.io/1/rootfs",
+        "/var/lib/containerd/io.containerd.grpc.v1.cri/containers/1/volumes/2",
+        "/var/lib/kubelet/pods/1/volumes/x",
+        "/var/lib/kubelet",
+        "/var/lib/containers/storage/overlay-containers/1/userdata",
+        "/var/lib/containers/storage/volumes/v/_data",
+        "/run/containers/storage/overlay-containers/1/userdata/shm",
+        "/run/crun/x",
+        "/var/lib/kubelet/device-plugins",
+        "/var/lib/kubelet/pod-resources",
+        "/dev/shm",
+        "/tmp/nvidia-mps",
+    ] {
+        fake.dir(path, |_| {});
+    }
+    for file in [
+        "/usr/bin/quilt-gpu-runtime",
+        "/usr/bin/bash",
+        "/proc/sys/kernel/core_pattern",
+        "/sys/bus/pci/rescan",
+        "/sys/devices/pci0000:00/0000:00:01.0/resource0",
+        "/var/lib/docker/containers/1/hosts",
+        "/run/containerd/containerd.sock",
+        "/var/lib/docker/200000.200000/containers/1/hosts",
+        "/var/lib/docker/containers/1/config.v2.json",
+        "/run/crio/crio.sock",
+        "/run/containers/storage/overlay-containers/1/userdata/.containerenv",
+        "/run/podman/podman.sock",
+        "/run/systemd/private",
+        "/run/containers/storage/overlay-containers/1/userdata/config.json",
+        "/proc/self-made",
+    ] {
+        fake.objects.insert(file.into(), Object::Other { real: file.into(), kernels: file.starts_with("/proc") });
+    }
+    fake.dir("/home/user/link", |dir| dir.real = "/sys/bus/pci".into());
+    fake.links.insert("/proc/9583/exe".into(), "/usr/bin/dockerd".into());
+    fake.objects.insert("/dev/iommu".into(), Object::Char { major: 10, minor: 259 });
+    fake.objects.insert("/dev/other".into(), Object::Char { major: 10, minor: 124 });
+    fake
+}
+
+fn by(profile: By) -> By {
+    let programs =
+        vec!["/usr/bin/quilt-gpu-runtime".into(), "/usr/bin/runc".into(), "/etc/quilt-gpu/low-level-runtime".into()];
+    By { programs, call: Some(Call { id: ID, no_pivot: false }), ..profile }
+}
+
+/// The verdict, and behind an `ok` the first note among `rules`.
+fn judged(spec: &Spec, by: &By, rules: &[&str]) -> String {
+    let judgement = judge_text(&spec.text(), by, &machine());
+    let note = judgement.notes.iter().find(|note| rules.contains(&note.rule));
+    match (verdict(&judgement), note) {
+        (ok, Some(note)) if ok == "ok" => format!("ok {}", note.rule),
+        (verdict, _) => verdict,
+    }
+}
+
+const NOTED: &[&str] = &[
+    "mount-procfs",
+    "mount-control-socket",
+    "mount-nodev",
+    "mount-visible-devices",
+    "mount-shared",
+    "cap-mknod",
+    "mount-reserved-source",
+];
+
+#[track_caller]
+fn rows(table: &[(&str, Spec, &str, &str)]) {
+    for (id, spec, standard, strict) in table {
+        assert_eq!(judged(spec, &by(By::default()), NOTED), *standard, "{id} in standard: {}", spec.text());
+        let asked = by(By { gpu: true, ..By::default() });
+        assert_eq!(judged(spec, &asked, NOTED), *standard, "{id} in standard with a GPU");
+        assert_eq!(judged(spec, &by(hardened()), NOTED), *strict, "{id} in hardened: {}", spec.text());
+    }
+}
+
+/// Without CAP_MKNOD, which has its own row.
+fn plain() -> Spec {
+    Spec { caps: r#""CAP_CHOWN""#.into(), ..Spec::default() }
+}
+
+fn mount(fragment: &str) -> Spec {
+    Spec { mounts: Spec::mount(fragment).mounts, ..plain() }
+}
+
+fn bound(source: &str, mode: &str) -> Spec {
+    mount(&format!(
+        r#"{{"destination":"/x","type":"bind","source":"{source}","options":["rbind","rprivate","nodev","{mode}"]}}"#
+    ))
+}
+
+fn with(more_linux: &str) -> Spec {
+    Spec { more_linux: format!(",{more_linux}"), ..plain() }
+}
+
+fn joins(kind: &str, path: &str) -> Spec {
+    let own = ["pid", "mount"].iter().filter(|own| **own != kind).map(|own| format!(r#"{{"type":"{own}"}},"#));
+    Spec { namespaces: format!(r#"[{}{{"type":"{kind}","path":"{path}"}}]"#, own.collect::<String>()), ..plain() }
+}
+
+fn caps(name: &str) -> Spec {
+    Spec { caps: format!(r#""CAP_CHOWN","{name}""#), ..plain() }
+}
+
+#[test]
+fn folders_get_nodev() {
+    let options = |source: &str, options: &str| {
+        mount(&format!(r#"{{"destination":"/x","type":"bind","source":"{source}","options":["rbind"{options}]}}"#))
+    };
+    let tmpfs = |options: &str| mount(&format!(r#"{{"destination":"/run","type":"tmpfs","options":[{options}]}}"#));
+    rows(&[
+        ("A12", options("/data", ""), "ok", "ok mount-nodev"),
+        ("A12: has it", options("/data", r#","nodev""#), "ok", "ok"),
+        ("A12: undone", options("/data", r#","nodev","dev""#), "ok", "ok mount-nodev"),
+        ("A13: a node's own file is a node", options("/dev/fuse", ""), "ok", "ok"),
+        ("A13: of the host's /dev", options("/dev/snd", ""), "ok", "ok"),
+        ("A13: beside it", options("/dev/shm", ""), "ok", "ok"),
+        ("A13: a file", options("/etc/hosts", ""), "ok", "ok"),
+        ("A19", tmpfs(r#""tmpcopyup""#), "ok", "ok mount-nodev"),
+        ("A19: empty", tmpfs(r#""mode=755""#), "ok", "ok"),
+        ("A20", options("/data", r#","idmap""#), "ok", "ok mount-nodev"),
+        ("A8", options("/", r#","ro""#), "ok mount-control-socket", "ok mount-control-socket"),
+    ]);
+    let judgement = judge_text(&options("/data", "").text(), &by(hardened()), &machine());
+    assert_eq!((judgement.changes.nodev, judgement.notes[0].at.as_str()), (vec![0], "/mounts/0/options"));
+    let allowed = Policy { allow_dev_mounts: vec!["/dev".into()], ..hardened().policy };
+    let judgement = judge_text(&options("/dev", "").text(), &by(By { policy: allowed, ..By::default() }), &machine());
+    assert_eq!((verdict(&judgement).as_str(), judgement.changes.nodev), ("ok", vec![]));
+    let standard = judge_text(&options("/data", "").text(), &by(By::default()), &machine());
+    assert!(standard.changes.nodev.is_empty() && standard.changes.drop_capabilities.is_empty());
+}
+
+#[test]
+fn state_of_engines() {
+    let containerd = "/run/containerd/io.containerd";
+    for (source, strict) in [
+        ("/run/containerd".to_owned(), SOCKET),
+        (format!("{containerd}.runtime.v2.task/k8s.io/1/rootfs"), STATE),
+        ("/var/lib/docker".into(), STATE),
+        ("/var/lib/docker/overlay2/x/merged".into(), STATE),
+        ("/var/lib/docker/volumes".into(), STATE),
+        ("/var/lib/docker/containers/1/config.v2.json".into(), STATE),
+        ("/var/lib/containers/storage/overlay-containers/1/userdata".into(), STATE),
+        ("/run/containers/storage/overlay-containers/1/userdata/config.json".into(), STATE),
+        ("/run/crun/x".into(), STATE),
+        (format!("{containerd}.grpc.v1.cri/sandboxes/1/shm"), "ok"),
+        ("/var/lib/containerd/io.containerd.grpc.v1.cri/containers/1/volumes/2".into(), "ok"),
+        ("/var/lib/docker/volumes/v/_data".into(), "ok"),
+        ("/var/lib/docker/containers/1/hosts".into(), "ok"),
+        ("/var/lib/docker/containers/1/mounts/shm".into(), "ok"),
+        ("/var/lib/docker/200000.200000/containers/1/hosts".into(), "ok"),
+        ("/run/containers/storage/overlay-containers/1/userdata/.containerenv".into(), "ok"),
+        ("/run/containers/storage/overlay-containers/1/userdata/shm".into(), "ok"),
+        ("/var/lib/containers/storage/volumes/v/_data".into(), "ok"),
+        ("/var/lib/kubelet/pods/1/volumes/x".into(), "ok"),
+    ] {
+        let standard = if strict == SOCKET { "ok mount-control-socket" } else { "ok" };
+        rows(&[("A14", bound(&source, "rw"), standard, strict), ("A14", bound(&source, "ro"), standard, strict)]);
+    }
+}
+
+#[test]
+fn files_of_the_kernel() {
+    for (source, standard, strict) in [
+        ("/sys", SYSFS, SYSFS),
+        ("/sys/bus", SYSFS, SYSFS),
+        ("/sys/bus/pci", SYSFS, SYSFS),
+        ("/sys/bus/pci/rescan", SYSFS, SYSFS),
+        ("/home/user/link", SYSFS, SYSFS),
+        ("/sys/devices", SYSFS, SYSFS),
+        ("/sys/devices/pci0000:00", SYSFS, SYSFS),
+        ("/sys/devices/pci0000:00/0000:00:01.0/resource0", SYSFS, SYSFS),
+        ("/sys/devices/platform", SYSFS, SYSFS),
+        ("/sys/devices/platform/4000.pcie/pci0001:00", SYSFS, SYSFS),
+        ("/sys/devices/system/cpu", "ok", SYSFS),
+        ("/sys/devices/virtual/net", "ok", SYSFS),
+        ("/sys/class/net", "ok", SYSFS),
+        ("/sys/fs/cgroup", "ok", SYSFS),
+        // A31
+        ("/sys/fs/bpf", "ok", SYSFS),
+        ("/sys/kernel/debug", "ok", SYSFS),
+        ("/sys/kernel/tracing", "ok", SYSFS),
+    ] {
+        rows(&[("A26", bound(source, "rw"), standard, strict)]);
+        let read_only = if source.contains("pci") || source.contains("link") { SYSFS } else { "ok" };
+        rows(&[("A26: read-only", bound(source, "ro"), "ok", read_only)]);
+    }
+    let sysfs = |mode: &str| {
+        mount(&format!(r#"{{"destination":"/sys","type":"sysfs","source":"sysfs","options":["nosuid"{mode}]}}"#))
+    };
+    rows(&[
+        ("A26: type", sysfs(""), SYSFS, SYSFS),
+        ("A26: type, read-only", sysfs(r#","ro""#), "ok", "ok"),
+        ("A26: rrw", bound("/sys/bus/pci", r#"ro","rrw"#), SYSFS, SYSFS),
+        ("A27", bound("/proc", "rw"), PROCFS, PROCFS),
+        ("A27: a file", bound("/proc/sys/kernel/core_pattern", "rw"), PROCFS, PROCFS),
+        ("A27: the driver's", bound("/proc/driver/nvidia", "ro"), "ok mount-procfs", "ok mount-procfs"),
+        ("A27: read-only", bound("/proc", "ro"), "ok mount-procfs", "ok mount-procfs"),
+    ]);
+    let privileged = Spec {
+        mounts: format!(
+            "{},{}",
+            bound("/sys", "rw").mounts.trim_end_matches(']'),
+            bound("/proc", "rw").mounts.trim_start_matches('[')
+        ),
+        ..Spec::privileged()
+    };
+    let judgement = judge_text(&privileged.text(), &by(By::default()), &machine());
+    assert_eq!(verdict(&judgement), "ok");
+    assert!(judgement.notes.iter().any(|note| note.rule == "privileged"));
+    // Nobody in a user namespace of other ids is the machine's root.
+    let user = r#"[{"type":"pid"},{"type":"mount"},{"type":"user"}]"#;
+    let mapped = |host: u32| Spec {
+        namespaces: user.into(),
+        more_linux: format!(r#","uidMappings":[{{"containerID":0,"hostID":{host},"size":65536}}]"#),
+        ..bound("/sys", "rw")
+    };
+    assert_eq!(judged(&mapped(100_000), &by(By::default()), &[]), "ok");
+    assert_eq!(judged(&mapped(0), &by(By::default()), &[]), SYSFS);
+}
+
+#[test]
+fn numbers_that_only_the_machine_tells() {
+    let device = |minor: u32| Spec {
+        devices: format!(r#"[{{"path":"/dev/x","type":"c","major":10,"minor":{minor}}}]"#),
+        ..plain()
+    };
+    let rule = |minor: u32| Spec {
+        rules: Spec::rules(&format!(r#"{{"allow":true,"type":"c","major":10,"minor":{minor},"access":"rw"}}"#)).rules,
+        ..plain()
+    };
+    rows(&[
+        ("A28", bound("/dev/iommu", "rw"), "TENANT_GPU_MOUNT mount-gpu-node", "TENANT_GPU_MOUNT mount-gpu-node"),
+        ("A28: device", device(259), "TENANT_GPU_DEVICE device-gpu", "TENANT_GPU_DEVICE device-gpu"),
+        ("A28: rule", rule(259), "TENANT_GPU_RULE cgroup-gpu-rule", "TENANT_GPU_RULE cgroup-gpu-rule"),
+        ("A28: another driver's", bound("/dev/other", "rw"), "ok", "ok"),
+        ("A28: not given out", device(260), "ok", "ok"),
+        ("A28: given out for good", rule(229), "ok", "ok"),
+    ]);
+    // A33: Tegra and WSL.
+    let majors = common::majors(&[("nvhost-gpu", 490), ("nvgpu", 489), ("nvme", 488)]);
+    let fake =
+        Fake { majors: Ok(majors), misc: common::majors(&[("dxg", 62), ("nvmap", 61), ("iommu", 200)]), ..machine() };
+    for (major, minor, gpu) in
+        [(490, 0, true), (489, 3, true), (488, 0, false), (10, 62, true), (10, 61, true), (10, 200, false)]
+    {
+        let spec =
+            Spec { devices: format!(r#"[{{"path":"/dev/x","type":"c","major":{major},"minor":{minor}}}]"#), ..plain() };
+        let judgement = judge_text(&spec.text(), &by(By::default()), &fake);
+        assert_eq!(verdict(&judgement) != "ok", gpu, "A33 {major}:{minor}");
+    }
+    let all = judge_text(&Spec::whole_list(r#"[{"allow":true,"access":"rwm"}]"#).text(), &by(By::default()), &fake);
+    let denied: Vec<_> = all.changes.rules.unwrap_or_default().iter().map(ToString::to_string).collect();
+    assert!(denied.contains(&"c 10:62 rwm".into()) && denied.contains(&"c 490:* rwm".into()), "{denied:?}");
+}
+
+#[test]
+fn who_commands_containers_and_devices() {
+    for source in [
+        "/run/docker.sock",
+        "/run/containerd/containerd.sock",
+        "/run/crio/crio.sock",
+        "/run/podman/podman.sock",
+        "/run/systemd/private",
+        "/run/nri",
+        "/run/nvidia-persistenced",
+        "/tmp/nvidia-mps",
+        "/var/lib/kubelet/device-plugins",
+        "/var/lib/kubelet/pod-resources",
+        "/var/lib/kubelet",
+    ] {
+        rows(&[
+            ("A29", bound(source, "rw"), "ok mount-control-socket", SOCKET),
+            ("A29", bound(source, "ro"), "ok mount-control-socket", SOCKET),
+        ]);
+    }
+    rows(&[("A29: /tmp", bound("/tmp", "rw"), "ok mount-control-socket", "ok mount-control-socket")]);
+}
+
+#[test]
+fn who_writes_what_runs_as_root_is_root() {
+    rows(&[
+        ("A30", bound("/usr/bin/quilt-gpu-runtime", "rw"), OWN, OWN),
+        ("A30: folder", bound("/usr/bin", "rw"), OWN, OWN),
+        ("A30: above", bound("/usr", "rw"), OWN, OWN),
+        ("A30: read-only", bound("/usr", "ro"), "ok", "ok"),
+        ("A30: another file", bound("/usr/bin/bash", "rw"), "ok", "ok"),
+        ("A30: another folder", bound("/usr/share", "rw"), "ok", "ok"),
+        (
+            "A30: by upperdir",
+            mount(r#"{"destination":"/x","type":"overlay","options":["lowerdir=/data","upperdir=/usr/bin"]}"#),
+            OWN,
+            OWN,
+        ),
+        (
+            "A30: by lowerdir",
+            mount(r#"{"destination":"/x","type":"overlay","options":["lowerdir=/usr/bin"]}"#),
+            "ok",
+            "ok",
+        ),
+        ("A30: CDI", bound("/etc/cdi", "rw"), OWN, OWN),
+        ("A30: CDI", bound("/run/cdi", "rw"), OWN, OWN),
+        ("A30: CDI, read-only", bound("/run/cdi", "ro"), "ok", "ok"),
+        // Our log is two levels below; the folder of the configuration is one.
+        ("A30: forged", bound("/var", "rw"), OWN, OWN),
+        ("A30: forged, read-only", bound("/var", "ro"), "ok mount-control-socket", SOCKET),
+        ("A30: one level", bound("/var/log", "rw"), "ok mount-reserved-source", OWN),
+        ("A30: the root", bound("/", "rw"), "ok mount-reserved-source", OWN),
+    ]);
+    let var = Fake { mounted: vec!["/var/log".into()], ..machine() };
+    let judged = |spec: &Spec, fake: &Fake| verdict(&judge_text(&spec.text(), &by(By::default()), fake));
+    assert_eq!(judged(&bound("/var", "rw"), &var), "ok", "a mount in between cannot be renamed");
+    let alone = mount(r#"{"destination":"/x","type":"bind","source":"/var","options":["bind"]}"#);
+    assert_eq!(judged(&alone, &var), OWN, "its place can, where it does not show");
+    assert_eq!(judged(&bound("/var", "rw"), &Fake { first_namespace: false, ..machine() }), "ok", "rootless");
+    let privileged = Spec { mounts: bound("/usr", "rw").mounts, ..Spec::privileged() };
+    assert_eq!(judged(&privileged, &machine()), "ok");
+    // Where ours is a mount, its place is hidden all the same from who could rename it.
+    let fake = Fake { mounted: vec!["/run/quilt-gpu".into()], ..machine() };
+    for (mode, hidden) in [("rw", 1), ("ro", 0)] {
+        let spec =
+            mount(&format!(r#"{{"destination":"/x","type":"bind","source":"/run","options":["bind","{mode}"]}}"#));
+        assert_eq!(judge_text(&spec.text(), &by(By::default()), &fake).changes.read_only.len(), hidden, "{mode}");
+    }
+}
+
+#[test]
+fn devices_and_network() {
+    let device =
+        |path: &str| Spec { devices: format!(r#"[{{"path":"{path}","type":"c","major":10,"minor":229}}]"#), ..plain() };
+    let outside = "UNSAFE_SPEC device-path";
+    rows(&[
+        ("B6", device("/tmp/x"), "ok", outside),
+        ("B6: climbs", device("/dev/../tmp/x"), outside, outside),
+        ("B6: relative", device("tmp/x"), outside, outside),
+        ("B6: below /dev", device("/dev/x"), "ok", "ok"),
+        ("B13", with(r#""netDevices":{"eth1":{"name":"eth0"}}"#), "ok", "UNSAFE_SPEC net-devices"),
+        ("B13: none", with(r#""netDevices":{}"#), "ok", "ok"),
+    ]);
+}
+
+#[test]
+fn the_containers_own_group() {
+    let path = |path: &str| with(&format!(r#""cgroupsPath":"{path}""#));
+    let refused = "UNSAFE_SPEC cgroup-path";
+    for (engines, own) in [
+        (format!("/docker/{ID}"), true),
+        (format!("system.slice:docker:{ID}"), true),
+        (format!("/k8s.io/{ID}"), true),
+        (format!("kubepods-pod1.slice:cri-containerd:{ID}"), true),
+        (format!("/libpod_parent/libpod-{ID}"), true),
+        (format!("machine.slice:libpod:{ID}"), true),
+        (format!("kubepods.slice:crio:{ID}"), true),
+        (String::new(), true),
+        ("/docker/another".into(), false),
+        (format!("/{ID}/other"), false),
+        ("machine.slice:libpod:other".into(), false),
+    ] {
+        rows(&[("C10", path(&engines), "ok", if own { "ok" } else { refused })]);
+    }
+    rows(&[("C10: climbs", path("/a/../b"), refused, refused)]);
+}
+
+#[test]
+fn capabilities() {
+    let cap = "UNSAFE_SPEC cap";
+    rows(&[
+        ("D1", caps("CAP_MKNOD"), "ok", "ok cap-mknod"),
+        ("D1: in any case", caps("mknod"), "ok", "ok cap-mknod"),
+        ("D2", caps("CAP_SYS_ADMIN"), "ok", cap),
+        ("D3", caps("CAP_SYS_MODULE"), "ok", cap),
+        ("D3: own processes", caps("CAP_SYS_PTRACE"), "ok", "ok"),
+        (
+            "D3: the host's",
+            Spec { namespaces: r#"[{"type":"mount"}]"#.into(), ..caps("CAP_SYS_PTRACE") },
+            "ok",
+            "UNSAFE_SPEC cap, UNSAFE_SPEC ns-hostpid",
+        ),
+        (
+            "D3: another's",
+            Spec { namespaces: joins("pid", "/proc/7/ns/pid").namespaces, ..caps("CAP_SYS_PTRACE") },
+            "ok",
+            "UNSAFE_SPEC cap, UNSAFE_SPEC ns-path",
+        ),
+        ("D5", Spec { namespaces: r#"[{"type":"mount"}]"#.into(), ..plain() }, "ok", "UNSAFE_SPEC ns-hostpid"),
+    ]);
+    let pod = By { workload: Some(("shop", "debug")), ..by(hardened()) };
+    let same = Spec { namespaces: joins("pid", "/proc/7/ns/pid").namespaces, ..caps("CAP_SYS_PTRACE") };
+    assert_eq!(judged(&same, &pod, &[]), "ok", "D3: the pod's");
+    let judgement = judge_text(&caps("CAP_MKNOD").text(), &by(hardened()), &machine());
+    assert_eq!(judgement.changes.drop_capabilities, ["MKNOD"]);
+    for name in ["MKNOD", "SYS_ADMIN", "SYS_PTRACE"] {
+        let mut allowing = by(hardened());
+        allowing.policy.allow_capabilities = vec![GuardedCapability(name)];
+        let spec = Spec {
+            namespaces: if name == "SYS_PTRACE" { same.namespaces.clone() } else { plain().namespaces },
+            ..caps(name)
+        };
+        let judgement = judge_text(&spec.text(), &By { workload: pod.workload, ..allowing }, &machine());
+        assert_eq!(verdict(&judgement), "ok", "{name}");
+        assert!(judgement.changes.drop_capabilities.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn namespaces_of_others() {
+    let refused = "UNSAFE_SPEC ns-path";
+    for (kind, standard, strict, in_pod) in [
+        ("network", "ok", "ok", "ok"),
+        ("ipc", "ok", refused, "ok"),
+        ("uts", "ok", refused, "ok"),
+        ("pid", "ok", refused, "ok"),
+        ("user", "ok", refused, "ok"),
+        ("cgroup", refused, refused, refused),
+        ("mount", refused, refused, refused),
+    ] {
+        let spec = joins(kind, &format!("/proc/7/ns/{kind}"));
+        rows(&[("D6", spec.clone(), standard, strict)]);
+        let pod = By { workload: Some(("shop", "app")), ..by(hardened()) };
+        assert_eq!(judged(&spec, &pod, &[]), in_pod, "D6: {kind} of the pod");
+    }
+    let shared = mount(r#"{"destination":"/x","type":"bind","source":"/data","options":["rbind","nodev","rshared"]}"#);
+    rows(&[
+        ("D9", with(r#""rootfsPropagation":"rshared""#), "ok", "UNSAFE_SPEC rootfs-propagation"),
+        ("D9: one mount", shared, "ok", "ok mount-shared"),
+        ("D10", with(r#""seccomp":{"listenerPath":"/run/agent"}"#), "ok", "UNSAFE_SPEC seccomp-listener"),
+    ]);
+}
+
+#[test]
+fn hooks_by_what_they_are() {
+    let hook = |path: &str| Spec { hooks: format!(r#"{{"prestart":[{{"path":"{path}","args":["x"]}}]}}"#), ..plain() };
+    let refused = "UNSAFE_SPEC hook";
+    rows(&[("E1", hook("/bin/true"), "ok", refused), ("E1: Docker's", hook("/proc/9583/exe"), "ok", refused)]);
+    let mut listing = by(hardened());
+    listing.policy.allow_hooks = vec!["/usr/bin/dockerd".into()];
+    for (path, expected) in [
+        ("/usr/bin/dockerd", "ok"),
+        ("/proc/9583/exe", "ok"),
+        ("/tmp/dockerd", refused),
+        ("dockerd", refused),
+        ("/usr/bin/nvidia-cdi-hook", "FOREIGN_GPU_INJECTION hook-foreign"),
+    ] {
+        assert_eq!(judged(&hook(path), &listing, &[]), expected, "E1: {path}");
+    }
+    let refusal = &judge_text(&hook("/tmp/x").text(), &listing, &machine()).refusals[0];
+    assert_eq!((refusal.at.as_str(), refusal.value.as_str()), ("/hooks/prestart/0/path", "/tmp/x"));
+}
+
+#[test]
+fn words_for_other_injectors() {
+    let annotated = |key: &str| Spec { annotations: format!(r#"{{"{key}":"x"}}"#), ..plain() };
+    let visible = |folder: &str| {
+        mount(&format!(r#"{{"destination":"{folder}/all","type":"bind","source":"/dev/null","options":["bind"]}}"#))
+    };
+    let refused = "UNSAFE_SPEC mount-visible-devices";
+    rows(&[
+        ("E4: of the unit", annotated("org.systemd.property.MemoryHigh"), "ok", "UNSAFE_SPEC annotation-low-level"),
+        ("E5", annotated("cdi.k8s.io/x"), "ok", "ok"),
+        ("E5: NRI", annotated("devices.nri.io/container.x"), "ok", "ok"),
+        (
+            "E9",
+            Spec {
+                env: r#"["NVIDIA_DRIVER_CAPABILITIES=all","NVIDIA_IMEX_CHANNELS=0","NVIDIA_GDS=enabled"]"#.into(),
+                ..plain()
+            },
+            "ok",
+            "ok",
+        ),
+        ("E10", visible("/var/run/nvidia-container-devices"), "ok mount-visible-devices", refused),
+        ("E10", visible("/run/../run/nvidia-container-devices"), "ok mount-visible-devices", refused),
+        ("E10: not there", visible("/run/nvidia-container"), "ok", "ok"),
+    ]);
+}
+
+#[test]
+fn the_command_line() {
+    let pivot = |by: By| By { call: Some(Call { id: ID, no_pivot: true }), ..by };
+    assert_eq!(judged(&plain(), &pivot(By::default()), &[]), "ok", "H9");
+    assert_eq!(judged(&plain(), &pivot(hardened()), &[]), "UNSAFE_SPEC args-no-pivot", "H9");
+}
+
+/// Rule, and a spec that `hardened` refuses for it alone.
+fn excusable() -> Vec<(&'static str, Spec)> {
+    let device =
+        |path: &str| Spec { devices: format!(r#"[{{"path":"{path}","type":"c","major":10,"minor":229}}]"#), ..plain() };
+    vec![
+        ("annotation-low-level", Spec { annotations: r#"{"org.systemd.property.MemoryHigh":"1"}"#.into(), ..plain() }),
+        ("cap", caps("CAP_SYS_MODULE")),
+        ("cgroup-path", with(r#""cgroupsPath":"/other""#)),
+        ("cgroup-wildcard", Spec { caps: plain().caps, ..Spec::whole_list(r#"[{"allow":true,"access":"rwm"}]"#) }),
+        ("cgroup-wildcard", Spec { caps: plain().caps, ..Spec::rules(r#"{"allow":true,"type":"c","access":"rwm"}"#) }),
+        ("device-path", device("/tmp/x")),
+        ("hook", Spec { hooks: r#"{"poststop":[{"path":"/bin/true"}]}"#.into(), ..plain() }),
+        ("mount-control-socket", bound("/run/docker.sock", "rw")),
+        ("mount-dev-tree", bound("/dev", "rw")),
+        ("mount-fstype", mount(r#"{"destination":"/x","type":"devtmpfs"}"#)),
+        ("mount-fstype", mount(r#"{"destination":"/x","type":"ext4","source":"/dev/sda"}"#)),
+        ("mount-procfs-rw", bound("/proc", "rw")),
+        ("mount-runtime-state", bound("/var/lib/docker", "rw")),
+        ("mount-sysfs-rw", bound("/sys", "rw")),
+        (
+            "mount-visible-devices",
+            mount(r#"{"destination":"/run/nvidia-container-devices/all","type":"bind","source":"/dev/null"}"#),
+        ),
+        ("net-devices", with(r#""netDevices":{"eth1":{}}"#)),
+        ("ns-hostpid", Spec { namespaces: r#"[{"type":"mount"}]"#.into(), ..plain() }),
+        ("ns-path", joins("cgroup", "/proc/7/ns/cgroup")),
+        ("ns-path", joins("ipc", "/proc/7/ns/ipc")),
+        ("privileged", Spec::privileged()),
+        ("rootfs-propagation", with(r#""rootfsPropagation":"shared""#)),
+        ("seccomp-listener", with(r#""seccomp":{"listenerPath":"/run/agent"}"#)),
+    ]
+}
+
+fn exception(rule: &'static str, namespace: Option<&str>, container: Option<&str>) -> Exception {
+    let text = |text: Option<&str>| text.map(str::to_owned);
+    Exception { rules: vec![Excusable(rule)], namespace: text(namespace), container: text(container) }
+}
+
+#[test]
+fn an_exception_turns_a_refusal_into_a_note_for_whom_it_names() {
+    for (rule, spec) in excusable() {
+        let judge = |exceptions: Vec<Exception>, workload| {
+            let judgement = judge_text(&spec.text(), &By { exceptions, workload, ..by(hardened()) }, &machine());
+            let noted = judgement.notes.iter().any(|note| note.rule == rule && note.message.contains("policy"));
+            (verdict(&judgement), noted)
+        };
+        let refused = judge(vec![], None);
+        assert!(refused.0.ends_with(rule) && !refused.0.contains(',') && !refused.1, "{rule}: {refused:?}");
+        let pod = (rule != "ns-path").then_some(("shop", "app"));
+        for (exception, here, passes) in [
+            (exception(rule, None, None), None, true),
+            (exception(rule, Some("shop"), None), pod, pod.is_some()),
+            (exception(rule, None, Some("app")), pod, pod.is_some()),
+            (exception(rule, Some("shop"), Some("app")), pod, pod.is_some()),
+            (exception(rule, Some("shop"), Some("other")), pod, false),
+            (exception(rule, Some("other"), Some("app")), pod, false),
+            // Who is not attested is nobody.
+            (exception(rule, Some("shop"), None), None, false),
+            (exception(rule, None, Some("app")), None, false),
+            (exception("not-this-one", None, None), pod, false),
+        ] {
+            let found = judge(vec![exception.clone()], here);
+            let expected = if passes { ("ok".to_owned(), true) } else { refused.clone() };
+            assert_eq!(found, expected, "{rule}: {exception:?} for {here:?}");
+        }
+    }
+}
+
+#[test]
+fn what_no_exception_reaches() {
+    let everything: Vec<Exception> =
+        contract::exception::EXCUSABLE.iter().map(|rule| exception(rule, None, None)).collect();
+    let node = r#"[{"path":"/dev/x","type":"c","major":195,"minor":0}]"#;
+    for (spec, expected) in [
+        (bound("/dev/nvidia0", "rw"), "TENANT_GPU_MOUNT mount-gpu-node"),
+        (bound("/dev/dri", "rw"), "TENANT_GPU_MOUNT mount-gpu-node"),
+        (Spec { devices: node.into(), ..plain() }, "TENANT_GPU_DEVICE device-gpu"),
+        (Spec::rules(r#"{"allow":true,"type":"c","major":195,"access":"rw"}"#), "TENANT_GPU_RULE cgroup-gpu-rule"),
+        (bound("/run/quilt-gpu", "ro"), OWN),
+        (bound("/usr/bin", "rw"), OWN),
+        (bound("/var", "rw"), OWN),
+        (joins("mount", "/proc/7/ns/mnt"), "UNSAFE_SPEC ns-path"),
+        (with(r#""cgroupsPath":"/a/../b""#), "UNSAFE_SPEC cgroup-path"),
+        (
+            Spec { devices: r#"[{"path":"tmp/x","type":"c","major":1,"minor":3}]"#.into(), ..plain() },
+            "UNSAFE_SPEC device-path",
+        ),
+        (
+            Spec { annotations: r#"{"org.systemd.property.DeviceAllow":"x"}"#.into(), ..plain() },
+            "UNSAFE_SPEC annotation-low-level",
+        ),
+        (
+            Spec { hooks: r#"{"prestart":[{"path":"/usr/bin/nvidia-ctk"}]}"#.into(), ..plain() },
+            "FOREIGN_GPU_INJECTION hook-foreign",
+        ),
+        (Spec { cwd: "/proc/self/fd/7".into(), ..plain() }, "UNSAFE_SPEC process-cwd"),
+    ] {
+        for profile in [By::default(), hardened(), common::gpu()] {
+            let by = By { exceptions: everything.clone(), workload: Some(("shop", "app")), ..by(profile) };
+            assert_eq!(judged(&spec, &by, &[]), expected, "{}", spec.text());
+        }
+    }
+}
+
+#[test]
+fn what_must_work_in_standard() {
+    let several = |sources: &[(&str, &str)]| {
+        let one = |(source, options): &(&str, &str)| {
+            format!(r#"{{"destination":"/x","type":"bind","source":"{source}","options":["rbind",{options}]}}"#)
+        };
+        mount(&sources.iter().map(one).collect::<Vec<_>>().join(","))
+    };
+    let device = |path: &str, kind: &str, major: u32, minor: u32| {
+        format!(r#"{{"path":"{path}","type":"{kind}","major":{major},"minor":{minor}}}"#)
+    };
+    let devices = [
+        ("/dev/fuse", "c", 10, 229),
+        ("/dev/net/tun", "c", 10, 200),
+        ("/dev/kvm", "c", 10, 232),
+        ("/dev/infiniband/uverbs0", "c", 231, 192),
+        ("/dev/snd/x", "c", 116, 1),
+        ("/dev/bus/usb/1", "c", 189, 0),
+        ("/dev/xvda", "b", 8, 0),
+    ];
+    let listed: Vec<_> = devices.iter().map(|(path, kind, major, minor)| device(path, kind, *major, *minor)).collect();
+    let allowed: Vec<_> = devices
+        .iter()
+        .map(|(_, kind, major, minor)| {
+            format!(r#"{{"allow":true,"type":"{kind}","major":{major},"minor":{minor},"access":"rwm"}}"#)
+        })
+        .collect();
+    for (what, spec) in [
+        ("host root, not recursive", mount(r#"{"destination":"/host","type":"bind","source":"/","options":["bind","ro"]}"#)),
+        ("host root, as engines bind it", several(&[("/", r#""ro","rslave""#)])),
+        ("procfs and sysfs, read-only", several(&[("/proc", r#""ro""#), ("/sys", r#""ro""#)])),
+        ("places in /dev", several(&[("/dev/shm", r#""rw""#), ("/dev/pts", r#""rw""#), ("/dev/mqueue", r#""rw""#), ("/dev/snd", r#""rw""#), ("/dev/infiniband", r#""rw""#), ("/dev/bus/usb", r#""rw""#)])),
+        ("nodes", several(&[("/dev/fuse", r#""rw""#), ("/dev/net/tun", r#""rw""#), ("/dev/kvm", r#""rw""#), ("/dev/sda", r#""rw""#)])),
+        ("idmapped", several(&[("/data", r#""rw","idmap""#)])),
+        ("docker.sock, logs, packages", several(&[("/run/docker.sock", r#""rw""#), ("/var/log", r#""rw""#), ("/usr", r#""ro""#), ("/var/lib/docker", r#""ro""#)])),
+        ("devices", Spec { devices: format!("[{}]", listed.join(",")), rules: format!("[{DENY_ALL},{}]", allowed.join(",")), ..plain() }),
+        ("a pod's namespaces", Spec { namespaces: r#"[{"type":"mount"},{"type":"ipc","path":"/proc/7/ns/ipc"},{"type":"uts","path":"/proc/7/ns/uts"},{"type":"network","path":"/proc/7/ns/net"}]"#.into(), ..plain() }),
+        ("engines' hooks", Spec { hooks: r#"{"prestart":[{"path":"/proc/9583/exe","args":["libnetwork-setkey"]}]}"#.into(), ..plain() }),
+        ("a CUDA image", Spec { env: r#"["NVIDIA_VISIBLE_DEVICES=all","CUDA_VERSION=12.4"]"#.into(), ..plain() }),
+        ("Docker's capabilities", caps("CAP_MKNOD")),
+    ] {
+        for by in [by(By::default()), by(common::gpu()), by(common::crun())] {
+            assert_eq!(judged(&spec, &by, &[]), "ok", "{what}");
+        }
+    }
+}
+
+/// Every rule that can be excused stands where operators look, and in the table above.
+#[test]
+fn operators_find_what_can_be_excused() {
+    let text = |path: &str| std::fs::read_to_string(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let (configuration, refusals) = (text("configs/config.toml"), text("docs/refusals.md"));
+    for rule in contract::exception::EXCUSABLE {
+        assert!(configuration.contains(&format!("\n#   {rule} ")), "{rule} in config.toml");
+        assert!(refusals.contains(&format!("`{rule}`")), "{rule} in refusals.md");
+        let here = *rule == "args-no-pivot" || excusable().iter().any(|(known, _)| known == rule);
+        assert!(here, "{rule} has a test");
+    }
+}
