@@ -170,7 +170,7 @@ fn is_read_only(mount: &Node<'_>) -> bool {
 
 /// Whether the container's root may be the machine's, whose files control groups are: not where a user namespace's ids are
 /// all others.
-fn can_write(spec: &Node<'_>) -> bool {
+pub(crate) fn can_write(spec: &Node<'_>) -> bool {
     let items = |path: &[&str]| spec.path(path).map(Node::items).unwrap_or_default();
     let user = items(&["linux", "namespaces"]).iter().any(|one| one.get("type").and_then(Node::as_str) == Some("user"));
     let maps = items(&["linux", "uidMappings"]);
