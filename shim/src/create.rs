@@ -2,15 +2,16 @@
 
 use cdi::Edits;
 use contract::config::Verify;
+use contract::json::Node as Json;
 use contract::key::{Key, id_is_plain, sha256};
-use contract::{Code, Contract, Refusal};
+use contract::{Code, Contract, Note, Refusal};
 use guard::{Numbers, System};
 use ledger::audit::Audit;
 use ledger::{Holder, Ledger, Original};
 use node::{Node, process};
 
 use crate::argv::Verb;
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, Loose};
 use crate::container::Container;
 use crate::decide::{Decision, decide};
 use crate::edits;
@@ -21,6 +22,7 @@ use crate::made::Made;
 use crate::record;
 use crate::restore;
 use crate::sources;
+use crate::stops;
 use crate::words;
 
 /// Makes the container, or says why not. Gives the status to exit with.
@@ -41,6 +43,7 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
     let system = Node::new(&container.setup.config.host);
     let low_level = Seen::of(container.setup, Some(&container.low_level));
     let decision = decide(tenant_bytes, &bundle.path, &low_level, container.setup, &system);
+    stops::at("judged");
     let run = Making { container, bundle: &bundle, tenant_bytes, decision: &decision, system: &system };
     match run.decided(ledger) {
         Ok(Some(made)) => made.hand_over(argv),
@@ -132,6 +135,13 @@ impl<'a> Making<'a> {
             )
             .at("argv/id", call.id));
         }
+        if let Some(loose) = self.loose() {
+            let help = "let the bundle, and every folder above it, belong to root and be writable by root alone";
+            let message = format!("another spec could take the place of this one: {}", loose.why);
+            return Err(
+                Refusal::new(Code::UnsafeSpec, "bundle", message, help).at("", self.bundle.path.display().to_string())
+            );
+        }
         if call.verb == Verb::Restore && !setup.config.policy.allow_restore {
             return Err(Refusal::new(
                 Code::Policy,
@@ -152,6 +162,15 @@ impl<'a> Making<'a> {
             return Err(refusal.at("/linux/cgroupsPath", cgroup));
         }
         Ok(())
+    }
+
+    /// Who else could change the bundle. Podman gives its folder to the root that a user namespace makes of another user: that
+    /// is the container itself, which does not run yet.
+    fn loose(&self) -> Option<&'a Loose> {
+        let maps = self.decision.spec.path(&["linux", "uidMappings"]).map(Json::items).unwrap_or_default();
+        let roots: Vec<i64> = maps.iter().filter_map(|map| map.get("hostID")?.as_i64()).collect();
+        let its_own = |loose: &&Loose| loose.owner.is_some_and(|owner| roots.contains(&owner.into()));
+        self.bundle.loose.as_ref().filter(|loose| !its_own(loose) && self.system.initial_user_namespace())
     }
 
     /// The low-level runtime would say so too, but not before our files of this key were replaced.
@@ -193,13 +212,22 @@ impl<'a> Making<'a> {
             edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract.as_ref())?;
         notes.extend(decision.judgement.notes.iter().cloned());
         let verb = container.call.verb;
+        if let Some(loose) = self.loose() {
+            notes.push(Note::new(
+                "bundle",
+                "",
+                format!("another spec could take the place of this one: {}", loose.why),
+            ));
+        }
         let changed = !only_variables(&edits);
         // Whom nobody grants anything is only looked at where everything is there to do so.
         let looks = changed && ledger.is_some() && self.verifies() && container.setup.hook().exists();
         if verb != Verb::Create && (contract.is_some() || (looks && verb == Verb::Run)) {
             edits.hooks = edits::run_hooks(&container.setup.hook(), &container.setup.path, container.key.as_str());
         }
+        stops::at("writing");
         let edited = self.written(ledger, contract.as_ref(), &mut edits)?;
+        stops::at("written");
         let patch = cdi::patch(&decision.spec, &edits).unwrap_or_default();
         let pod = words::in_pod(&decision.spec);
         let entry = record::Created {
@@ -221,13 +249,16 @@ impl<'a> Making<'a> {
             || (verb == Verb::Create
                 && self.verifies()
                 && ledger.is_some()
-                && (changed || sources::may_change(&decision.spec, &bundle.path.to_string_lossy())));
+                && (changed
+                    || bundle.loose.is_some()
+                    || sources::may_change(&decision.spec, &bundle.path.to_string_lossy())));
         let Edits { mounts: placed, .. } = edits;
+        let whole = changed || bundle.loose.is_some();
         let numbers = match &decision.judgement.gpus {
-            None if watched && changed && contract.is_none() => Numbers::read(system).unwrap_or(numbers),
+            None if watched && whole && contract.is_none() => Numbers::read(system).unwrap_or(numbers),
             _ => numbers,
         };
-        Ok(watched.then_some(Made { container, decision, system, contract, numbers, placed, changed }))
+        Ok(watched.then_some(Made { container, decision, system, contract, numbers, placed, changed: whole }))
     }
 
     fn verifies(&self) -> bool {

@@ -35,8 +35,8 @@ pub(crate) fn judged(created: &Created<'_>, table: &mountinfo::Table) -> Result<
             "the node's own record of who has which GPU is seen in the container, at {place}"
         )));
     }
-    let may_leave = judgement.sealed && judgement.writes_groups;
-    if judgement.changes.covers_groups() || (may_leave && !created.changed) {
+    // Inside a user namespace nothing filters, and control groups are other users' files.
+    if judgement.sealed && judgement.writes_groups && created.system.initial_user_namespace() {
         confined(created.pid, created.base)?;
     }
     Ok(())

@@ -24,6 +24,7 @@ pub mod restore;
 mod setup;
 mod sources;
 pub mod stage;
+mod stops;
 mod targets;
 mod tenant;
 mod verify;

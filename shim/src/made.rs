@@ -15,6 +15,7 @@ use crate::decide::Decision;
 use crate::handover::{self, Words};
 use crate::record;
 use crate::restore;
+use crate::stops;
 use crate::verify::{Created, Placed, Wrong};
 
 /// A container whose `config.json` says what it may open, ready for the low-level runtime.
@@ -43,7 +44,9 @@ impl Made<'_> {
             Some(path) => (words, PathBuf::from(path)),
             None => (words.with_flag(call, "--pid-file", &own_pid_file), own_pid_file.clone()),
         };
+        stops::at("handing-over");
         let status = handover::run_runtime(low_level, &words);
+        stops::at("created");
         let verified = if matches!(status, Ok(0)) { self.verified(&pid_file) } else { Ok(()) };
         // Ours only; the engine's own pid file is somewhere else.
         let _ = std::fs::remove_file(&own_pid_file);

@@ -25,7 +25,7 @@ pub use driver::facts;
 pub use error::NodeError;
 pub use file::file_id;
 pub use in_root::InRoot;
-pub use inside::Inside;
+pub use inside::{Inside, NodeAt};
 pub use node::Node;
 pub use sys::{harden, has_mount_attributes, random_hex128};
 pub use trust::{TrustError, Trusted, read_trusted};

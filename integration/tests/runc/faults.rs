@@ -127,6 +127,10 @@ fn are_caught(test: &str, low_level: &str) -> Result<()> {
         }
         for verb in ["create", "run"] {
             let id = format!("{}-{verb}", fault.name);
+            if verb == "run" && fault.word.is_none() && low_level.ends_with("youki") {
+                // Its foreground waits for ever for a container that has ended by then, without us too.
+                continue;
+            }
             bench.site.wait_no_leases()?;
             let (bundle, ran) = tracing(&bench, &id, &spec)?;
             let answer = match (verb, fault.word) {
