@@ -141,7 +141,7 @@ fn another_spec_or_bundle_grants_nothing() -> Result<()> {
     for gpu in [false, true] {
         for place in PLACES {
             for what in ["config", "bundle"] {
-                let id = format!("{what}-{place}-{}", u8::from(gpu));
+                let id = format!("{what}-{place}-{}-{}", u8::from(gpu), std::process::id());
                 let out = bench.site.join(format!("out-{id}"));
                 fs::create_dir(&out).unwrap();
                 // Somebody's own folder: there the bundle can be moved away by who owns it.
@@ -186,7 +186,7 @@ fn in_a_bundle_of_roots_a_spec_that_was_written_is_the_one_that_counts() -> Resu
     let test = "in_a_bundle_of_roots_a_spec_that_was_written_is_the_one_that_counts";
     let Some(bench) = Bench::new(test)? else { return Ok(()) };
     for place in ["judged", "writing", "written", "handing-over"] {
-        let id = format!("root-{place}");
+        let id = format!("root-{place}-{}", std::process::id());
         let out = bench.site.join(format!("out-{id}"));
         fs::create_dir(&out).unwrap();
         let spec = looking(&out).env("QUILT_GPU_IDS", "nvidia0");
@@ -214,7 +214,7 @@ fn another_source_grants_nothing() -> Result<()> {
     for gpu in [false, true] {
         for place in PLACES {
             for (name, target) in [("node", &node), ("state", &state), ("groups", &groups)] {
-                let id = format!("{name}-{place}-{}", u8::from(gpu));
+                let id = format!("{name}-{place}-{}-{}", u8::from(gpu), std::process::id());
                 let (out, home) = (bench.site.join(format!("out-{id}")), bench.site.join(format!("home-{id}")));
                 fs::create_dir(&out).unwrap();
                 fs::create_dir_all(home.join("data")).unwrap();

@@ -17,6 +17,8 @@ pub(crate) struct Decision<'a> {
     pub(crate) spec: Node<'a>,
     /// What it asks for; nothing when the asking itself was refused.
     pub(crate) asked: Asked,
+    /// Our own folders, links resolved.
+    pub(crate) own: Vec<String>,
     /// The guard's judgement.
     pub(crate) judgement: Judgement,
     /// Everything that is wrong; the first is the one nearest the tenant's words.
@@ -45,6 +47,7 @@ pub(crate) fn decide<'a>(
             return Decision {
                 spec,
                 asked: Asked::Nothing,
+                own: Vec::new(),
                 judgement: Judgement::default(),
                 refusals: vec![error.into()],
             };
@@ -53,7 +56,7 @@ pub(crate) fn decide<'a>(
     let asked = words::read(&spec, &setup.config.request);
     // A request that is malformed is still a request: the stricter column of the table counts.
     let gpu_asked = !matches!(asked, Ok(Asked::Nothing));
-    let (own_paths, bundle, dev_root) = (setup.own_paths(), bundle.to_string_lossy(), setup.config.host.dev_root());
+    let (own, bundle, dev_root) = (setup.own_paths(), bundle.to_string_lossy(), setup.config.host.dev_root());
     let asking = words::way_to_ask(&spec, &setup.config.request);
     let case = Case {
         spec: &spec,
@@ -62,7 +65,7 @@ pub(crate) fn decide<'a>(
         asking: &asking,
         low_level: low_level.ways,
         policy: &setup.config.policy,
-        own_paths: &own_paths,
+        own_paths: &own,
         dev_root: &dev_root,
     };
     let mut judgement = guard::judge(&case, system);
@@ -91,5 +94,5 @@ pub(crate) fn decide<'a>(
         }
         judgement.notes.push(Note::new("no-device-filter", "", message));
     }
-    Decision { spec, asked, judgement, refusals }
+    Decision { spec, asked, own, judgement, refusals }
 }

@@ -29,7 +29,7 @@ pub(crate) fn judged(created: &Created<'_>, table: &mountinfo::Table) -> Result<
         }
     }
     if judgement.sealed
-        && let Some(place) = inside.shows(created.own).map_err(unknown)?
+        && let Some(place) = inside.shows(&created.decision.own).map_err(unknown)?
     {
         return Err(differs(format!(
             "the node's own record of who has which GPU is seen in the container, at {place}"

@@ -103,7 +103,6 @@ impl Made<'_> {
             numbers: &self.numbers,
             contract: self.contract.as_ref(),
             placed: self.contract.as_ref().map_or_else(Vec::new, |contract| placed(&self.placed, contract)),
-            own: &setup.own_paths(),
             changed: self.changed || self.contract.is_some(),
             scratch: setup.state_dir(),
         };

@@ -182,7 +182,6 @@ fn ours(
         numbers: &numbers,
         contract,
         placed: contract.map_or_else(Vec::new, |contract| placed(&edits.mounts, contract)),
-        own: &setup.own_paths(),
         changed: true,
         scratch: setup.state_dir(),
     };
@@ -251,7 +250,6 @@ fn without_contract(
         numbers: &numbers,
         contract: None,
         placed: Vec::new(),
-        own: &setup.own_paths(),
         changed: true,
         scratch: setup.state_dir(),
     };

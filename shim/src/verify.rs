@@ -30,8 +30,6 @@ pub(crate) struct Created<'a> {
     pub(crate) numbers: &'a Numbers,
     pub(crate) contract: Option<&'a Contract>,
     pub(crate) placed: Vec<Placed<'a>>,
-    /// Our state, log and configuration: links resolved.
-    pub(crate) own: &'a [String],
     /// Its device list or its mounts are what we made of them; otherwise only its mounts' sources may have changed.
     pub(crate) changed: bool,
     /// Where a node can be made for a moment.

@@ -232,3 +232,61 @@ fn itself(handle: &OwnedFd) -> String {
 fn real(handle: &OwnedFd) -> Option<String> {
     readlink(itself(handle).as_str()).ok()?.into_string().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// This process's own mounts, looked at as if they were a container's.
+    fn look<T>(base: &str, at: impl FnOnce(&Inside<'_>) -> T) -> T {
+        let table = mountinfo::own().unwrap();
+        at(&Inside::of(&table, std::process::id(), Path::new(base)).unwrap())
+    }
+
+    #[test]
+    fn what_is_not_masked_is_told() {
+        look("/", |inside| {
+            assert_eq!(inside.unmasked("/dev/null").unwrap(), None);
+            assert_eq!(inside.unmasked("/nowhere/at-all").unwrap(), None);
+            for path in ["/etc/passwd", "/etc", "/dev/zero", "/proc"] {
+                assert!(inside.unmasked(path).unwrap().is_some(), "{path}");
+            }
+            assert!(!inside.is_writable("/nowhere/at-all").unwrap());
+        });
+    }
+
+    #[test]
+    fn a_folder_is_found_where_it_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap().to_str().unwrap().to_owned();
+        look("/", |inside| {
+            assert_eq!(inside.shows(std::slice::from_ref(&path)).unwrap(), Some(path.clone()));
+            assert_eq!(inside.shows(&[format!("{path}/none")]).unwrap(), None);
+            assert!(inside.holds("/dev/..", "/anything"));
+            assert!(!inside.holds("/dev", "/devices"));
+        });
+        // Of a root below it nothing above is seen.
+        look(&format!("{path}/../"), |inside| assert_eq!(inside.mounts.len(), 0));
+    }
+
+    #[test]
+    fn the_hosts_dev_is_a_folder_of_dev() {
+        let table = mountinfo::own().unwrap();
+        if !table.mounts().iter().any(|mount| mount.point == "/dev" && mount.fs == "devtmpfs") {
+            return println!("skipped: /dev is no devtmpfs here");
+        }
+        look("/", |inside| {
+            assert!(inside.folders_of_dev().unwrap().contains(&"/dev"));
+            assert_eq!(inside.nodes().unwrap().iter().filter(|(_, number)| number.0 == 195).count(), 0);
+        });
+        look("/proc", |inside| assert_eq!(inside.folders_of_dev().unwrap(), Vec::<&str>::new()));
+    }
+
+    #[test]
+    fn a_slow_file_system_is_looked_at_by_a_child() {
+        let table = |fs: &str| Table::from(format!("1 0 0:1 / / rw - {fs} x rw\n").into_bytes());
+        let me = || std::process::id().to_string();
+        assert_eq!(table("ext4").patiently(me).unwrap(), me());
+        assert_ne!(table("fuse.x").patiently(me).unwrap(), me());
+    }
+}

@@ -32,6 +32,12 @@ pub struct Mount<'a> {
 #[derive(Debug, Clone)]
 pub struct Table(Vec<u8>);
 
+impl From<Vec<u8>> for Table {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+}
+
 impl Table {
     /// The mounts, in the kernel's order: a later one covers an earlier one at the same point.
     #[must_use]
