@@ -16,8 +16,8 @@ extern "C" fn main(argc: c_int, argv: *const *const c_char) -> c_int {
     // SAFETY: the C start-up code passes `argc` NUL-ended words and a null pointer, which live as long as the process.
     let args = unsafe { RawArgs::new(argc, argv) };
     let words: Vec<String> = args.words().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    // Some runtimes start hooks inside the image, with relative paths that mean something else there.
-    let _ = std::env::set_current_dir("/");
+    // Some runtimes start hooks inside the image, with its environment. Nothing follows that runs another program.
+    stage::harden();
     match Call::parse(&words) {
         Ok(call) => match stage::run(&call, std::io::stdin().lock()) {
             Ok(()) => 0,

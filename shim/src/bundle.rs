@@ -1,12 +1,14 @@
 //! The bundle: its folder and the bytes of its `config.json`, read once.
 
-use std::fs::File;
+use std::cell::Cell;
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use contract::json::MAX_BYTES;
 use contract::{Code, Refusal};
+use nix::unistd::geteuid;
 use node::Mode;
 
 /// Follows no link, and waits for nobody: neither for a pipe's other end nor for the holder of a lease on the file.
@@ -21,6 +23,17 @@ pub(crate) struct Bundle {
     pub(crate) bytes: Vec<u8>,
     /// Owner and mode of the file, kept when it is written anew.
     pub(crate) mode: Mode,
+    /// Who else than root could have put something else there since, when we are root.
+    pub(crate) loose: Option<Loose>,
+}
+
+/// A bundle, or a folder above it, that others than root can change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Loose {
+    /// What they can change, and who.
+    pub(crate) why: String,
+    /// Who alone, when it is the owner.
+    pub(crate) owner: Option<u32>,
 }
 
 impl Bundle {
@@ -58,7 +71,8 @@ impl Bundle {
         let mut bytes = Vec::with_capacity(usize::try_from(meta.size()).unwrap_or(0).min(MAX_BYTES) + 1);
         file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         let mode = Mode { mode: meta.mode() & 0o7777, uid: meta.uid(), gid: meta.gid() };
-        Ok(Some(Self { path, bytes, mode }))
+        let loose = if geteuid().is_root() { loose(&path, &meta) } else { None };
+        Ok(Some(Self { path, bytes, mode, loose }))
     }
 
     /// The file's path.
@@ -66,6 +80,31 @@ impl Bundle {
     pub(crate) fn config(&self) -> PathBuf {
         self.path.join("config.json")
     }
+}
+
+/// What of a bundle others than root can change: its file, its folder, or a folder above by which another one takes its place.
+fn loose(folder: &Path, config: &Metadata) -> Option<Loose> {
+    let judged = |path: &Path, meta: &Metadata| {
+        // In a folder where everybody may write but only owners rename, what is root's stays.
+        let sticky = meta.mode() & 0o1000 != 0 && path != folder;
+        let open = meta.mode() & 0o022 != 0 && !sticky && !meta.is_symlink();
+        let owner = Some(meta.uid()).filter(|uid| *uid != 0);
+        let why = match owner {
+            Some(uid) => format!("{} belongs to user {uid}", path.display()),
+            None => format!("{} may be written by others than root", path.display()),
+        };
+        (owner.is_some() || open).then_some(Loose { why, owner: owner.filter(|_| !open) })
+    };
+    let links = Cell::new(false);
+    let chain = |start: &Path| {
+        start.ancestors().find_map(|path| {
+            let meta = path.symlink_metadata().ok()?;
+            links.set(links.get() || meta.is_symlink());
+            judged(path, &meta)
+        })
+    };
+    let found = judged(&folder.join("config.json"), config).or_else(|| chain(folder));
+    found.or_else(|| folder.canonicalize().ok().filter(|_| links.get()).and_then(|real| chain(&real)))
 }
 
 /// The container's root file system, from `root.path`; relative to the bundle, as OCI wants.
@@ -76,6 +115,7 @@ pub(crate) fn rootfs(spec: &contract::json::Node<'_>, bundle: &Path) -> Option<P
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn only_a_bundle_without_config_is_nothing_to_judge() {
@@ -101,6 +141,22 @@ mod tests {
         assert_eq!(Bundle::read(&long).unwrap_err().rule, "bundle-unreadable");
         assert_eq!(Bundle::read("").unwrap_err().rule, "bundle-unreadable");
         std::fs::write(&config, "{}").unwrap();
+        let mode = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let loose = || Bundle::read(named).unwrap().unwrap().loose.map(|loose| (loose.why, loose.owner));
+        assert_eq!(loose(), None);
+        for path in [config.as_path(), folder.path()] {
+            mode(path, 0o775);
+            let is_root = geteuid().is_root();
+            assert_eq!(loose().is_some(), is_root);
+            if is_root {
+                mode(path, 0o755);
+                std::os::unix::fs::chown(path, Some(1000), None).unwrap();
+                assert_eq!(loose().unwrap().1, Some(1000));
+                std::os::unix::fs::chown(path, Some(0), None).unwrap();
+            }
+            mode(path, 0o755);
+        }
+        assert_eq!(loose(), None, "though everybody may write in the folder above");
         assert_eq!(Bundle::read(named).unwrap().unwrap().bytes, b"{}");
     }
 }

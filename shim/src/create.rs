@@ -1,28 +1,28 @@
 //! `create` and `run` (and `restore`): the ten steps, in order.
 
-use std::path::{Path, PathBuf};
-
 use cdi::Edits;
-use contract::config::Profile;
+use contract::config::{Profile, Verify};
+use contract::json::Node as Json;
 use contract::key::{Key, id_is_plain, sha256};
-use contract::rule::Rule;
-use contract::{Code, Contract, Refusal};
+use contract::{Code, Contract, Note, Refusal};
 use guard::{Numbers, System};
-use ledger::audit::{Audit, Kind};
+use ledger::audit::Audit;
 use ledger::{Holder, Ledger, Original};
 use node::{Node, process};
 
 use crate::argv::Verb;
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, Loose};
 use crate::container::Container;
 use crate::decide::{Decision, decide};
 use crate::edits;
 use crate::grant;
 use crate::handover::{self, Words};
 use crate::lowlevel::Seen;
+use crate::made::Made;
 use crate::record;
 use crate::restore;
-use crate::verify::{self, Placed, Wrong};
+use crate::sources;
+use crate::stops;
 use crate::words;
 
 /// Makes the container, or says why not. Gives the status to exit with.
@@ -44,6 +44,7 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
     let low_level = Seen::of(container.setup, Some(&container.low_level));
     let call = guard::Call { id: container.call.id, no_pivot: container.call.has("no-pivot") };
     let decision = decide(tenant_bytes, &bundle.path, &low_level, container.setup, &system, Some(call));
+    stops::at("judged");
     let run = Making { container, bundle: &bundle, tenant_bytes, decision: &decision, system: &system };
     match run.decided(ledger) {
         Ok(Some(made)) => made.hand_over(argv),
@@ -136,6 +137,13 @@ impl<'a> Making<'a> {
         if !wants_gpu {
             return Ok(());
         }
+        if let Some(loose) = self.loose() {
+            let help = "let the bundle, and every folder above it, belong to root and be writable by root alone";
+            let message = format!("another spec could take the place of this one: {}", loose.why);
+            return Err(
+                Refusal::new(Code::UnsafeSpec, "bundle", message, help).at("", self.bundle.path.display().to_string())
+            );
+        }
         if call.verb == Verb::Restore && !setup.config.policy.allow_restore {
             return Err(Refusal::new(
                 Code::Policy,
@@ -156,6 +164,15 @@ impl<'a> Making<'a> {
             return Err(refusal.at("/linux/cgroupsPath", cgroup));
         }
         Ok(())
+    }
+
+    /// Who else could change the bundle. Podman gives its folder to the root that a user namespace makes of another user: that
+    /// is the container itself, which does not run yet.
+    fn loose(&self) -> Option<&'a Loose> {
+        let maps = self.decision.spec.path(&["linux", "uidMappings"]).map(Json::items).unwrap_or_default();
+        let roots: Vec<i64> = maps.iter().filter_map(|map| map.get("hostID")?.as_i64()).collect();
+        let its_own = |loose: &&Loose| loose.owner.is_some_and(|owner| roots.contains(&owner.into()));
+        self.bundle.loose.as_ref().filter(|loose| !its_own(loose) && self.system.initial_user_namespace())
     }
 
     /// The low-level runtime would say so too, but not before our files of this key were replaced.
@@ -191,20 +208,29 @@ impl<'a> Making<'a> {
 
     /// Steps 7 to 9: edits, `config.json`, audit.
     fn carried_out(&self, ledger: Option<&Ledger>, contract: Option<Contract>) -> Result<Option<Made<'a>>, Refusal> {
-        let Self { container, bundle, tenant_bytes, decision, system } = self;
+        let Self { container, bundle, tenant_bytes, decision, system } = *self;
         let numbers = numbers(decision, system)?;
         let (mut edits, mut notes) =
             edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract.as_ref())?;
-        if contract.is_some() && container.call.verb != Verb::Create {
+        notes.extend(decision.judgement.notes.iter().cloned());
+        let verb = container.call.verb;
+        if let Some(loose) = self.loose() {
+            notes.push(Note::new(
+                "bundle",
+                "",
+                format!("another spec could take the place of this one: {}", loose.why),
+            ));
+        }
+        let changed = !only_variables(&edits);
+        // Whom nobody grants anything is only looked at where everything is there to do so.
+        let looks = changed && ledger.is_some() && self.verifies() && container.setup.hook().exists();
+        if verb != Verb::Create && (contract.is_some() || (looks && verb == Verb::Run)) {
             edits.hooks = edits::run_hooks(&container.setup.hook(), &container.setup.path, container.key.as_str());
         }
-        let edited = cdi::apply(tenant_bytes, &decision.spec, &edits).map_err(|e| {
-            Refusal::new(Code::UnsafeSpec, "spec-shape", e.message, "write the spec as the OCI runtime spec has it")
-                .at(e.at, "")
-        })?;
-        notes.extend(decision.judgement.notes.iter().cloned());
+        stops::at("writing");
+        let edited = self.written(ledger, contract.as_ref(), &mut edits)?;
+        stops::at("written");
         let patch = cdi::patch(&decision.spec, &edits).unwrap_or_default();
-        self.write(ledger, contract.as_ref(), &edited, &edits)?;
         let pod = words::in_pod(&decision.spec, &bundle.path);
         let entry = record::Created {
             container,
@@ -221,47 +247,77 @@ impl<'a> Making<'a> {
             Err(error) if contract.is_some() => return Err(Refusal::internal("audit", &error)),
             _ => {}
         }
-        // Everything allowed but GPUs cannot be told from everything allowed in a version 1 `devices.list`.
-        let told = |rules: &Vec<Rule>| {
-            !rules.contains(&Rule::ALLOW_ALL) || node::cgroup::version_of_filters().is_ok_and(|version| version == 2)
-        };
-        let provable = edits.rules.as_ref().is_some_and(told);
+        let watched = contract.is_some()
+            || (verb == Verb::Create
+                && self.verifies()
+                && ledger.is_some()
+                && (changed
+                    || bundle.loose.is_some()
+                    || sources::may_change(&decision.spec, &bundle.path.to_string_lossy())));
         let Edits { mounts: placed, .. } = edits;
-        let shows_groups = decision.judgement.changes.covers_groups();
-        Ok(provable.then_some(Made { container: self.container, contract, numbers, placed, shows_groups }))
+        let whole = changed || bundle.loose.is_some();
+        let numbers = match &decision.judgement.gpus {
+            None if watched && whole && contract.is_none() => Numbers::read(system).unwrap_or(numbers),
+            _ => numbers,
+        };
+        Ok(watched.then_some(Made { container, decision, system, contract, numbers, placed, changed: whole }))
+    }
+
+    fn verifies(&self) -> bool {
+        self.container.setup.config.policy.verify != Verify::Off
     }
 
     /// Contract and original first: whatever a crash leaves, `delete` finds what belongs to this key.
-    fn write(
+    fn written(
         &self,
         ledger: Option<&Ledger>,
         contract: Option<&Contract>,
-        edited: &[u8],
-        edits: &Edits,
-    ) -> Result<(), Refusal> {
+        edits: &mut Edits,
+    ) -> Result<Vec<u8>, Refusal> {
         let key = &self.container.key;
         if let (Some(ledger), Some(contract)) = (ledger, contract) {
             ledger.put_contract(contract, key).map_err(|e| Refusal::internal("contract-write", &e))?;
         }
+        let mut edited = self.edited(edits)?;
         if edited == self.bundle.bytes {
-            return Ok(());
+            return Ok(edited);
         }
         let config = self.bundle.config();
         // Beyond a variable, the edits are there to close or to open something.
-        let only_variables = Edits { env: edits.env.clone(), ..Edits::default() } == *edits;
+        let only_variables = only_variables(edits);
         if !only_variables && self.container.exists() {
             return Err(self.already_there());
         }
         if let (Some(ledger), false) = (ledger, only_variables) {
-            let kept = ledger.keep_original(key, self.tenant_bytes, &sha256(edited), &config.to_string_lossy());
-            // Without GPUs a ledger in trouble is nobody's trouble: the spec is then not put back, and judged as it is.
-            kept.or_else(|e| if contract.is_none() { Ok(()) } else { Err(Refusal::internal("original-write", &e)) })?;
+            let kept = ledger.keep_original(key, self.tenant_bytes, &sha256(&edited), &config.to_string_lossy());
+            match kept {
+                Err(e) if contract.is_some() => return Err(Refusal::internal("original-write", &e)),
+                // Without GPUs a ledger in trouble is nobody's trouble: the spec is then not put back, and judged as it is. The
+                // hooks would not find it.
+                Err(_) if !edits.hooks.is_empty() => {
+                    edits.hooks.clear();
+                    edited = self.edited(edits)?;
+                }
+                _ => {}
+            }
         }
-        match node::write_atomic(&config, edited, self.bundle.mode, false) {
-            Err(_) if contract.is_none() && only_variables => Ok(()),
-            written => written.map_err(|e| Refusal::internal("config-write", &e)),
+        match node::write_atomic(&config, &edited, self.bundle.mode, false) {
+            Err(_) if contract.is_none() && only_variables => Ok(edited),
+            written => written.map(|()| edited).map_err(|e| Refusal::internal("config-write", &e)),
         }
     }
+
+    fn edited(&self, edits: &Edits) -> Result<Vec<u8>, Refusal> {
+        cdi::apply(self.tenant_bytes, &self.decision.spec, edits).map_err(|e| {
+            let help = "write the spec as the OCI runtime spec has it";
+            Refusal::new(Code::UnsafeSpec, "spec-shape", e.message, help).at(e.at, "")
+        })
+    }
+}
+
+/// Whether nothing is opened or closed.
+fn only_variables(edits: &Edits) -> bool {
+    Edits { env: edits.env.clone(), ..Edits::default() } == *edits
 }
 
 /// The node's GPU numbers; the guard needed them or it did not.
@@ -272,114 +328,4 @@ pub(crate) fn numbers(decision: &Decision<'_>, system: &Node) -> Result<Numbers,
             .map_err(|e| Refusal::new(Code::DriverNotReady, "devices", e, "look at /proc/devices on the node")),
         None => Ok(Numbers::default()),
     }
-}
-
-/// A container whose `config.json` says what it may open, ready for the low-level runtime.
-struct Made<'a> {
-    container: &'a Container<'a>,
-    contract: Option<Contract>,
-    numbers: Numbers,
-    placed: Vec<cdi::Mount>,
-    /// The host's control groups are in its mounts, and must not be writable.
-    shows_groups: bool,
-}
-
-impl Made<'_> {
-    /// Step 10.
-    fn hand_over(self, words: Words) -> Result<i32, Vec<Refusal>> {
-        let Container { call, low_level, .. } = self.container;
-        if call.verb != Verb::Create {
-            let refusal = handover::become_runtime(low_level, &words);
-            self.undo(&refusal.message);
-            return Err(vec![refusal]);
-        }
-        let own_pid_file = self.container.setup.state_dir().join(format!("{}.pid", self.container.key));
-        let (words, pid_file) = match call.value("pid-file") {
-            Some(path) => (words, PathBuf::from(path)),
-            None => (words.with_flag(call, "--pid-file", &own_pid_file), own_pid_file.clone()),
-        };
-        let status = handover::run_runtime(low_level, &words);
-        let verified = if matches!(status, Ok(0)) { self.verified(&pid_file) } else { Ok(()) };
-        // Ours only; the engine's own pid file is somewhere else.
-        let _ = std::fs::remove_file(&own_pid_file);
-        match (status, verified) {
-            (Ok(0), Ok(())) => Ok(0),
-            (Ok(0), Err(why)) => {
-                handover::delete_forced(low_level, &self.container.root, call.id);
-                let refusal = Refusal::new(
-                    Code::VerifyFailed,
-                    "verify",
-                    why,
-                    "the container was removed; look at the node's audit log",
-                );
-                record::event(Kind::VerifyFailed, self.container, &refusal.message);
-                self.undo("it is not what its contract says");
-                Err(vec![refusal])
-            }
-            (failed, _) => {
-                match &failed {
-                    Ok(status) => self.undo(&format!("status {status}")),
-                    Err(refusal) => self.undo(&refusal.message),
-                }
-                failed.map_err(|refusal| vec![refusal])
-            }
-        }
-    }
-
-    fn verified(&self, pid_file: &Path) -> Result<(), String> {
-        let init = handover::read_pid(pid_file);
-        if let (Some(_), Ok(init)) = (&self.contract, &init) {
-            let ledger = Ledger::open(self.container.setup.state_dir()).map_err(|e| e.to_string())?;
-            ledger.started(&self.container.key, *init).map_err(|e| e.to_string())?;
-        }
-        if self.container.setup.config.policy.verify == contract::config::Verify::Off {
-            return Ok(());
-        }
-        let pid = init?.pid;
-        let Some(contract) = &self.contract else {
-            // Where nothing filters, or nobody can tell, a container without GPUs starts all the same.
-            return match verify::judged(pid, &[], &self.numbers) {
-                Err(wrong @ Wrong::Open(_)) => Err(wrong.to_string()),
-                _ => Ok(()),
-            };
-        };
-        // A `delete --force` of the same id, between our leases and the container, would have given them away.
-        let ledger = Ledger::open(self.container.setup.state_dir()).map_err(|e| e.to_string())?;
-        if ledger.contract(&self.container.key).ok().flatten().is_none_or(|held| held.id != contract.id) {
-            return Err("its contract was released while it was being created".to_owned());
-        }
-        let placed = placed(&self.placed, contract);
-        verify::created(pid, Path::new("/"), contract, &placed, &self.numbers)?;
-        if self.shows_groups { verify::confined(pid, Path::new("/")) } else { Ok(()) }
-    }
-
-    /// Gives everything back, unless a container of this id exists: then it holds what this key holds.
-    fn undo(&self, why: &str) {
-        if self.container.exists() {
-            return;
-        }
-        if let Ok(ledger) = Ledger::open(self.container.setup.state_dir()) {
-            let why = format!("create failed: {why}");
-            let _ = restore::end(&ledger, self.container.setup, &self.container.key, &why);
-        }
-    }
-}
-
-/// The files that must lie in the container, by the identity that the contract knows.
-pub(crate) fn placed<'a>(mounts: &'a [cdi::Mount], contract: &Contract) -> Vec<Placed<'a>> {
-    let files: Vec<(&str, (u64, u64))> = contract
-        .libraries
-        .iter()
-        .map(|l| (l.host_path.as_str(), (l.id.dev, l.id.ino)))
-        .chain(contract.binaries.iter().map(|b| (b.host_path.as_str(), (b.id.dev, b.id.ino))))
-        .collect();
-    mounts
-        .iter()
-        .filter_map(|m| {
-            files
-                .iter()
-                .find(|(path, _)| *path == m.source)
-                .map(|(_, file)| Placed { path: &m.destination, file: *file })
-        })
-        .collect()
 }

@@ -18,6 +18,8 @@ pub(crate) struct Decision<'a> {
     pub(crate) spec: Node<'a>,
     /// What it asks for; nothing when the asking itself was refused.
     pub(crate) asked: Asked,
+    /// Our own folders, links resolved.
+    pub(crate) own: Vec<String>,
     /// The guard's judgement.
     pub(crate) judgement: Judgement,
     /// Everything that is wrong; the first is the one nearest the tenant's words.
@@ -47,6 +49,7 @@ pub(crate) fn decide<'a>(
             return Decision {
                 spec,
                 asked: Asked::Nothing,
+                own: Vec::new(),
                 judgement: Judgement::default(),
                 refusals: vec![error.into()],
             };
@@ -55,7 +58,7 @@ pub(crate) fn decide<'a>(
     let asked = words::read(&spec, &setup.config.request);
     // A request that is malformed is still a request: the stricter column of the table counts.
     let gpu_asked = !matches!(asked, Ok(Asked::Nothing));
-    let (own_paths, dev_root) = (setup.own_paths(), setup.config.host.dev_root());
+    let (own, dev_root) = (setup.own_paths(), setup.config.host.dev_root());
     let asking = words::way_to_ask(&spec, &setup.config.request);
     let policy = &setup.config.policy;
     let (programs, hooks) = (setup.programs(low_level.program.as_deref()), hooks(setup));
@@ -68,7 +71,7 @@ pub(crate) fn decide<'a>(
         asking: &asking,
         low_level: low_level.ways,
         policy,
-        own_paths: &own_paths,
+        own_paths: &own,
         programs: &programs,
         hooks: &hooks,
         dev_root: &dev_root,
@@ -102,7 +105,7 @@ pub(crate) fn decide<'a>(
         }
         judgement.notes.push(Note::new("no-device-filter", "", message));
     }
-    Decision { spec, asked, judgement, refusals }
+    Decision { spec, asked, own, judgement, refusals }
 }
 
 /// Programs that hooks may run: those that the operator names, and our own, which engines put in by themselves.

@@ -13,14 +13,18 @@ mod edits;
 pub mod exec;
 mod grant;
 mod handover;
+mod inside;
 mod lowlevel;
+mod made;
 #[cfg(all(panic = "abort", target_feature = "crt-static"))]
 mod no_unwind;
 mod record;
 mod report;
 pub mod restore;
 mod setup;
+mod sources;
 pub mod stage;
+mod stops;
 mod targets;
 mod tenant;
 mod verify;

@@ -130,6 +130,16 @@ pub(crate) fn event(kind: Kind, container: &Container<'_>, message: &str) {
     let _ = append(container.setup, kind, fields);
 }
 
+/// Records that a container of the hook's is not what was decided, and will not start.
+pub(crate) fn failed_check(setup: &Setup, key: &Key, container: &str, message: &str) {
+    let ledger = Ledger::open_existing(setup.state_dir());
+    let holder = ledger.and_then(|ledger| ledger.holder(key));
+    let mut fields = held(Some(key), holder.as_ref());
+    fields.insert("container".into(), container.into());
+    fields.insert("message".into(), message.into());
+    let _ = append(setup, Kind::VerifyFailed, fields);
+}
+
 /// The container of a call.
 fn about(container: &Container<'_>, pod: Option<&PodContainer>) -> Map<String, Value> {
     let (root, low_level) = (container.root.to_string_lossy(), container.low_level.to_string_lossy());

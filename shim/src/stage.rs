@@ -6,17 +6,20 @@ use std::path::{Path, PathBuf};
 use contract::json::{self, Node as Json};
 use contract::key::{Key, sha256};
 use contract::{Code, Refusal};
+use guard::Numbers;
 use ledger::Ledger;
 use node::Node;
 
 use crate::bundle::{self, Bundle};
-use crate::create::{numbers, placed};
+use crate::create::numbers;
 use crate::decide::{Decision, decide};
 use crate::edits;
 use crate::lowlevel::Seen;
+use crate::made::placed;
+use crate::record;
 use crate::restore;
 use crate::setup::Setup;
-use crate::verify::{self, Wrong};
+use crate::verify::{self, Created, Wrong};
 use crate::words;
 
 /// Most bytes of container state that are read.
@@ -64,6 +67,11 @@ struct State {
     bundle: PathBuf,
 }
 
+/// To be done before anything else, once the words are read.
+pub fn harden() {
+    node::harden(None);
+}
+
 /// Runs a stage. Exit status 0 lets the container start.
 ///
 /// # Errors
@@ -86,7 +94,11 @@ pub fn run(call: &Call, mut stdin: impl Read) -> Result<(), Vec<Refusal>> {
     let state = read.map_err(|e| e.to_string()).and_then(|_| read_state(&text)).map_err(|why| {
         vec![Refusal::internal("hook-state", &format_args!("the container's state cannot be read: {why}"))]
     })?;
-    judge(call, &setup, &state)
+    let told = judge(call, &setup, &state);
+    if let (Some(key), Some(first)) = (&call.key, told.as_ref().err().and_then(|refusals| refusals.first())) {
+        record::failed_check(&setup, key, &state.id, &first.message);
+    }
+    told
 }
 
 fn read_state(text: &[u8]) -> Result<State, String> {
@@ -120,48 +132,64 @@ fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> 
         ledger.state_folder(key).and_then(|folder| folder.file_name().map(|name| name == state.id.as_str()))
             == Some(true)
     });
-    if call.key.is_some() && (original.is_none() || contract.is_none() || !own) {
-        return Err(one(Refusal::new(
-            Code::ContractUntrusted,
-            "hook-contract",
-            "config.json is not what the runtime wrote for this container",
-            "start the container again",
-        )));
+    let untrusted = || {
+        let message = "config.json is not what the runtime wrote for this container";
+        one(Refusal::new(Code::ContractUntrusted, "hook-contract", message, "start the container again"))
+    };
+    if call.key.is_some() && (original.is_none() || (contract.is_some() && !own)) {
+        return Err(untrusted());
     }
     let low_level = held.and_then(|(key, ledger)| ledger.low_level(key));
     let low_level = Seen::of(setup, low_level.as_deref());
     let bytes = original.as_ref().map_or(bundle.bytes.as_slice(), |o| o.bytes.as_slice());
     let system = Node::new(&setup.config.host);
-    let call = guard::Call { id: &state.id, no_pivot: false };
-    let decision = decide(bytes, &bundle.path, &low_level, setup, &system, Some(call));
+    let named = guard::Call { id: &state.id, no_pivot: false };
+    let decision = decide(bytes, &bundle.path, &low_level, setup, &system, Some(named));
     if !decision.refusals.is_empty() {
         let mut refusals = decision.refusals;
         refusals.iter_mut().for_each(|refusal| words::show_entry(&decision.spec, refusal));
         return Err(refusals);
     }
-    match contract {
-        Some(contract) => {
-            with_contract(&decision, &bundle, state, &contract, &system).map_err(one)?;
-            let begun = held.zip(node::process::of(state.pid));
-            begun.map_or(Ok(()), |((key, ledger), init)| ledger.started(key, init)).map_err(|e| one(e.into()))
-        }
-        None => without_contract(&decision, &bundle, state, &system).map_err(one),
+    if call.key.is_some() && contract.is_none() && decision.wants_gpu() {
+        return Err(untrusted());
     }
+    if call.key.is_none() {
+        return without_contract(&decision, &bundle, state, setup, &system).map_err(one);
+    }
+    ours(&decision, &bundle, state, contract.as_ref(), setup, &system).map_err(one)?;
+    let begun = held.zip(node::process::of(state.pid)).filter(|_| contract.is_some());
+    begun.map_or(Ok(()), |((key, ledger), init)| ledger.started(key, init)).map_err(|e| one(e.into()))
 }
 
-fn with_contract(
+/// A container that the runtime made: what stands in its spec was granted or changed by us.
+fn ours(
     decision: &Decision<'_>,
     bundle: &Bundle,
     state: &State,
-    contract: &contract::Contract,
+    contract: Option<&contract::Contract>,
+    setup: &Setup,
     system: &Node,
 ) -> Result<(), Refusal> {
-    let numbers = numbers(decision, system)?;
-    let (edits, _) = edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, Some(contract))?;
-    let base = rootfs(decision, bundle);
-    verify::created(state.pid, &base, contract, &placed(&edits.mounts, contract), &numbers)
-        .and_then(|()| if edits.inserted.is_empty() { Ok(()) } else { verify::confined(state.pid, &base) })
-        .map_err(|why| Refusal::new(Code::VerifyFailed, "verify", why, "look at the node's audit log"))
+    let numbers = match &decision.judgement.gpus {
+        None if contract.is_none() => Numbers::read(system).unwrap_or_default(),
+        _ => numbers(decision, system)?,
+    };
+    let (edits, _) = edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract)?;
+    let created = Created {
+        pid: state.pid,
+        base: &rootfs(decision, bundle),
+        decision,
+        system,
+        numbers: &numbers,
+        contract,
+        placed: contract.map_or_else(Vec::new, |contract| placed(&edits.mounts, contract)),
+        changed: true,
+        scratch: setup.state_dir(),
+    };
+    created.verify().or_else(|wrong| match wrong {
+        Wrong::Unknown(_) if contract.is_none() => Ok(()),
+        wrong => Err(Refusal::new(Code::VerifyFailed, "verify", wrong.to_string(), "look at the node's audit log")),
+    })
 }
 
 /// Where the container's root file system is seen while hooks run.
@@ -171,7 +199,13 @@ fn rootfs(decision: &Decision<'_>, bundle: &Bundle) -> PathBuf {
 }
 
 /// Under a plain low-level runtime there is no contract: nothing may reach a GPU, and a request cannot be served.
-fn without_contract(decision: &Decision<'_>, bundle: &Bundle, state: &State, system: &Node) -> Result<(), Refusal> {
+fn without_contract(
+    decision: &Decision<'_>,
+    bundle: &Bundle,
+    state: &State,
+    setup: &Setup,
+    system: &Node,
+) -> Result<(), Refusal> {
     if decision.wants_gpu() {
         return Err(Refusal::new(
             Code::Policy,
@@ -180,7 +214,7 @@ fn without_contract(decision: &Decision<'_>, bundle: &Bundle, state: &State, sys
             "start it with the runtime quilt-gpu",
         ));
     }
-    let numbers = guard::Numbers::read(system).map_err(|e| Refusal::internal("devices", &e))?;
+    let numbers = Numbers::read(system).map_err(|e| Refusal::internal("devices", &e))?;
     let changes = &decision.judgement.changes;
     if !changes.drop_devices.is_empty() {
         return Err(Refusal::new(
@@ -198,19 +232,30 @@ fn without_contract(decision: &Decision<'_>, bundle: &Bundle, state: &State, sys
             "start it with the runtime quilt-gpu",
         ));
     }
+    let help = "start it with the runtime quilt-gpu";
+    let base = rootfs(decision, bundle);
     if changes.covers_groups() {
-        let base = rootfs(decision, bundle);
-        verify::confined(state.pid, &base).map_err(|why| {
-            Refusal::new(Code::UnsafeSpec, "mount-cgroup", why, "start it with the runtime quilt-gpu")
-        })?;
+        verify::confined(state.pid, &base)
+            .map_err(|why| Refusal::new(Code::UnsafeSpec, "mount-cgroup", why.to_string(), help))?;
     }
-    match verify::judged(state.pid, &[], &numbers) {
+    match verify::judged(state.pid, &[], &numbers, Some(setup.state_dir())) {
         // The list in the spec closes GPUs: where no filter is attached, as in rootless containers, nothing was promised.
-        Err(Wrong::Absent | Wrong::Unknown(_)) if changes.rules.is_none() => Ok(()),
-        Err(wrong) => {
-            let help = "start it with the runtime quilt-gpu";
-            Err(Refusal::new(Code::TenantGpuRule, "cgroup-wildcard", wrong.to_string(), help))
-        }
-        Ok(()) => Ok(()),
+        Err(Wrong::Absent | Wrong::Unknown(_)) if changes.rules.is_none() => {}
+        told => told.map_err(|wrong| Refusal::new(Code::TenantGpuRule, "cgroup-wildcard", wrong.to_string(), help))?,
     }
+    let created = Created {
+        pid: state.pid,
+        base: &base,
+        decision,
+        system,
+        numbers: &numbers,
+        contract: None,
+        placed: Vec::new(),
+        changed: true,
+        scratch: setup.state_dir(),
+    };
+    created.look().or_else(|wrong| match wrong {
+        Wrong::Unknown(_) => Ok(()),
+        wrong => Err(Refusal::new(Code::VerifyFailed, "verify", wrong.to_string(), help)),
+    })
 }

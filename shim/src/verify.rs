@@ -1,12 +1,15 @@
-//! Whether a created container is what its contract says, before anything of the tenant's has run.
+//! Whether a created container is what was decided, before anything of the tenant's has run.
 
 use std::path::Path;
 
 use contract::Contract;
 use contract::rule::Rule;
 use guard::Numbers;
-use node::InRoot;
 use node::cgroup::{self, DeviceFilter};
+use node::{Node, mountinfo};
+
+use crate::decide::Decision;
+use crate::inside;
 
 /// A file that must lie at a place in the container.
 pub(crate) struct Placed<'a> {
@@ -16,54 +19,90 @@ pub(crate) struct Placed<'a> {
     pub(crate) file: (u64, u64),
 }
 
-/// Checks the container whose first process is `pid`. `base` is where its root file system is seen from that process:
-/// `/` after `create`, the bundle's root path while hooks run.
-///
-/// # Errors
-/// The first difference, in words.
-pub(crate) fn created(
-    pid: u32,
-    base: &Path,
-    contract: &Contract,
-    placed: &[Placed<'_>],
-    numbers: &Numbers,
-) -> Result<(), String> {
-    let granted: Vec<(u32, u32)> = contract.nodes.iter().map(|n| (n.major, n.minor)).collect();
-    filter(pid, &granted, numbers).map_err(|wrong| wrong.to_string())?;
-    let root = format!("/proc/{pid}/root/{}", base.display());
-    let root = InRoot::open(Path::new(&root)).map_err(|e| format!("the container's root cannot be opened: {e}"))?;
-    for item in &contract.nodes {
-        match root.device(Path::new(&item.path)) {
-            Ok(number) if number == (item.major, item.minor) => {}
-            Ok((major, minor)) => {
-                return Err(format!(
-                    "{} is {major}:{minor}, the contract says {}:{}",
-                    item.path, item.major, item.minor
-                ));
-            }
-            Err(error) => return Err(format!("{} is not the contract's device: {error}", item.path)),
-        }
-    }
-    for item in placed {
-        match root.file_id(Path::new(item.path)) {
-            Ok(id) if (id.dev, id.ino) == item.file => {}
-            Ok(_) => return Err(format!("{} is not the host's file", item.path)),
-            Err(error) => return Err(format!("{} is missing: {error}", item.path)),
-        }
-    }
-    Ok(())
+/// A created container, and what was decided about it.
+pub(crate) struct Created<'a> {
+    /// Its first process.
+    pub(crate) pid: u32,
+    /// Where its root file system is seen from that process: `/` after `create`, the bundle's root path while hooks run.
+    pub(crate) base: &'a Path,
+    pub(crate) decision: &'a Decision<'a>,
+    pub(crate) system: &'a Node,
+    pub(crate) numbers: &'a Numbers,
+    pub(crate) contract: Option<&'a Contract>,
+    pub(crate) placed: Vec<Placed<'a>>,
+    /// Its device list or its mounts are what we made of them; otherwise only its mounts' sources may have changed.
+    pub(crate) changed: bool,
+    /// Where a node can be made for a moment.
+    pub(crate) scratch: &'a Path,
 }
 
-/// What is wrong with a container's device filter.
+impl Created<'_> {
+    /// Checks everything.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub(crate) fn verify(&self) -> Result<(), Wrong> {
+        match self.contract {
+            Some(contract) => filter(self.pid, &numbers_of(contract), self.numbers)?,
+            None if self.changed => match judged(self.pid, &[], self.numbers, Some(self.scratch)) {
+                // Where nothing filters, or nobody can tell, a container without GPUs starts all the same.
+                Err(Wrong::Absent | Wrong::Unknown(_)) => {}
+                told => told?,
+            },
+            None => {}
+        }
+        self.look()
+    }
+
+    /// Checks everything but the device filter.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub(crate) fn look(&self) -> Result<(), Wrong> {
+        let table = mountinfo::of(self.pid).map_err(unknown)?;
+        let told = table.patiently(|| encode(&inside::judged(self, &table))).map_err(unknown)?;
+        decode(&told)
+    }
+}
+
+/// The device numbers that a contract grants.
+pub(crate) fn numbers_of(contract: &Contract) -> Vec<(u32, u32)> {
+    contract.nodes.iter().map(|n| (n.major, n.minor)).collect()
+}
+
+/// What was found in a child process.
+fn encode(told: &Result<(), Wrong>) -> String {
+    match told {
+        Ok(()) => "fine".to_owned(),
+        Err(Wrong::Unknown(why)) => format!("unknown\n{why}"),
+        Err(wrong) => format!("differs\n{wrong}"),
+    }
+}
+
+fn decode(told: &str) -> Result<(), Wrong> {
+    match told.split_once('\n') {
+        None => Ok(()),
+        Some(("unknown", why)) => Err(Wrong::Unknown(why.to_owned())),
+        Some((_, why)) => Err(Wrong::Differs(why.to_owned())),
+    }
+}
+
+pub(crate) fn unknown(error: node::NodeError) -> Wrong {
+    Wrong::Unknown(format!("the container cannot be looked at: {error}"))
+}
+
+/// What is wrong with a created container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wrong {
-    /// It leaves a GPU open that was not granted.
+    /// Its device filter leaves a GPU open that was not granted.
     Open(String),
-    /// There is none.
+    /// It has no device filter.
     Absent,
-    /// It closes what was granted, or serves somebody else too.
+    /// Its device filter closes what was granted, or serves somebody else too.
     Unfit(String),
-    /// It cannot be told: it could not be read.
+    /// It is not what was decided.
+    Differs(String),
+    /// It cannot be told: something could not be read.
     Unknown(String),
 }
 
@@ -72,16 +111,17 @@ impl std::fmt::Display for Wrong {
         match self {
             Self::Open(open) => write!(f, "the device filter leaves a GPU open: {open}"),
             Self::Absent => f.write_str("no device filter is attached"),
-            Self::Unfit(why) | Self::Unknown(why) => f.write_str(why),
+            Self::Unfit(why) | Self::Differs(why) | Self::Unknown(why) => f.write_str(why),
         }
     }
 }
 
-/// Looks at the device filter: what it leaves open outside `granted`, and what of it is closed.
+/// Looks at the device filter: what it leaves open outside `granted`, and what of it is closed. `scratch`: a version 1 list
+/// that allows everything does not show what it closes; that is tried, with nodes made there.
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn judged(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), Wrong> {
+pub(crate) fn judged(pid: u32, granted: &[(u32, u32)], numbers: &Numbers, scratch: Option<&Path>) -> Result<(), Wrong> {
     let unknown = |e: node::NodeError| Wrong::Unknown(format!("the device filter cannot be read: {e}"));
     let (open, shut) = match DeviceFilter::of(pid).map_err(unknown)? {
         DeviceFilter::List(lines) => {
@@ -91,8 +131,13 @@ pub(crate) fn judged(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Res
                 let odd = || Wrong::Unknown(format!("the device filter holds a line that cannot be read: {line}"));
                 rules.push(guard::parse_list_line(line).ok_or_else(odd)?);
             }
-            let shut = granted.iter().copied().find(|node| !guard::openable(&rules, node.0, node.1));
-            (guard::open_gpus(&rules, numbers, granted), shut)
+            if let (true, Some(scratch)) = (rules.contains(&Rule::ALLOW_ALL), scratch) {
+                let open = cgroup::not_closed(pid, &guard::stand_ins(numbers), scratch).map_err(unknown)?;
+                (open.map(|(major, minor)| format!("character device {major}:{minor}")), None)
+            } else {
+                let shut = granted.iter().copied().find(|node| !guard::openable(&rules, node.0, node.1));
+                (guard::open_gpus(&rules, numbers, granted), shut)
+            }
         }
         DeviceFilter::Programs(programs) => {
             (guard::open_to_programs(&programs, numbers, granted), guard::shut_by_programs(&programs, granted))
@@ -114,7 +159,7 @@ pub(crate) fn judged(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Res
 /// # Errors
 /// What is wrong with it.
 pub fn filter(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), Wrong> {
-    judged(pid, granted, numbers)?;
+    judged(pid, granted, numbers, None)?;
     match cgroup::companion(pid).map_err(|e| Wrong::Unknown(format!("its cgroup cannot be read: {e}")))? {
         Some(other) => Err(Wrong::Unfit(format!("process {other} is in its cgroup and would get the GPU too"))),
         None => Ok(()),
@@ -125,9 +170,12 @@ pub fn filter(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(),
 ///
 /// # Errors
 /// The place where it could.
-pub(crate) fn confined(pid: u32, base: &Path) -> Result<(), String> {
-    match cgroup::way_out(pid, base).map_err(|e| format!("the container's mounts cannot be read: {e}"))? {
-        Some(place) => Err(format!("the host's control groups are writable in the container, at {place}")),
+pub(crate) fn confined(pid: u32, base: &Path) -> Result<(), Wrong> {
+    match cgroup::way_out(pid, base).map_err(unknown)? {
+        Some(place) => {
+            let why = format!("the host's control groups are writable in the container, at {place}");
+            Err(Wrong::Differs(why))
+        }
         None => Ok(()),
     }
 }

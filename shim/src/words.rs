@@ -114,7 +114,7 @@ pub(crate) fn way_to_ask(spec: &Node<'_>, policy: &RequestPolicy) -> String {
 /// The keys under which an engine attests a container's place in a pod, if it was Kubernetes' engine that wrote this spec.
 /// Anybody can write them as annotations of a container of Docker's; nobody but the engine says where the bundle lies:
 /// containerd's in the namespace that its CRI alone uses, CRI-O's in storage that Docker has no part in.
-fn attested(spec: &Node<'_>, bundle: &Path) -> Option<&'static [&'static str; 5]> {
+fn attesting(spec: &Node<'_>, bundle: &Path) -> Option<&'static [&'static str; 5]> {
     let [crio, containerd] = &ENGINES;
     let namespace = bundle.parent().and_then(Path::file_name);
     let keys = if namespace.is_some_and(|name| name == "k8s.io") {
@@ -130,7 +130,7 @@ fn attested(spec: &Node<'_>, bundle: &Path) -> Option<&'static [&'static str; 5]
 /// A container's place in a pod, as the engine attests it: for reservations that are bound to one, for what it had before,
 /// and for whoever looks for the pod.
 pub(crate) fn in_pod(spec: &Node<'_>, bundle: &Path) -> Option<PodContainer> {
-    let [kind, name, uid, pod, namespace] = *attested(spec, bundle)?;
+    let [kind, name, uid, pod, namespace] = *attesting(spec, bundle)?;
     if annotation(spec, kind) == Some("sandbox") {
         return None;
     }
@@ -140,18 +140,9 @@ pub(crate) fn in_pod(spec: &Node<'_>, bundle: &Path) -> Option<PodContainer> {
     Some(PodContainer { uid, container, name: said(pod), namespace: said(namespace) })
 }
 
-/// Which container of a pod this is, by its engine's word alone. Docker's and Podman's users write any annotation: so only
-/// where the bundle lies tells that containerd's CRI plugin, whose own keys win over a pod's, wrote them, or CRI-O.
+/// Which container of a pod this is, by its engine's word alone: for exceptions that the operator made for one.
 pub(crate) fn attested<'a>(spec: &'a Node<'_>, bundle: &Path) -> Option<Workload<'a>> {
-    let [crio, containerd] = ENGINES;
-    let by_crio = annotation(spec, crio[0]).is_some();
-    let is_attested = if by_crio {
-        bundle.ends_with("userdata")
-    } else {
-        bundle.parent().is_some_and(|folder| folder.ends_with("k8s.io"))
-    };
-    let [kind, name, _, _, namespace] = if by_crio { crio } else { containerd };
-    annotation(spec, kind).filter(|_| is_attested)?;
+    let [_, name, _, _, namespace] = *attesting(spec, bundle)?;
     // A sandbox has no name of its own.
     let container = annotation(spec, name).unwrap_or_default();
     Some(Workload { namespace: annotation(spec, namespace)?, container })

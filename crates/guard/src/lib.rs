@@ -31,6 +31,7 @@ use contract::{Note, Refusal};
 
 pub use groups::{HIDING, ReadOnly};
 pub use low_level::LowLevel;
+pub use minors::stand_ins;
 pub use numbers::Numbers;
 pub use paths::clean;
 pub use programs::{open_to_programs, shut_by_programs};
@@ -103,6 +104,10 @@ pub struct Judgement {
     pub changes: Changes,
     /// What counts of the tenant's device list.
     pub rules: Vec<Rule>,
+    /// What is closed in its mounts stays closed: it has no CAP_SYS_ADMIN.
+    pub sealed: bool,
+    /// Its root is the machine's, who may write in control groups where they are shown.
+    pub writes_groups: bool,
     /// The machine's GPU numbers, if they all had to be found out.
     pub gpus: Option<Numbers>,
 }
@@ -168,7 +173,9 @@ pub fn judge(case: &Case<'_>, system: &dyn System) -> Judgement {
         void_visible_devices: environment.visible && !case.gpu_asked,
     };
     let Findings { refusals, notes } = out;
-    Judgement { refusals, notes, changes, rules, gpus: setting.machine.into_numbers() }
+    let writes_groups = groups::can_write(case.spec);
+    let gpus = setting.machine.into_numbers();
+    Judgement { refusals, notes, changes, rules, sealed: !sys_admin, writes_groups, gpus }
 }
 
 /// What in the resources of an `update` would undo the judgement: its device list is left out, not judged.

@@ -30,6 +30,15 @@ impl Minors {
     }
 }
 
+/// GPU numbers to try where nothing tells what minors are compared with: a version 1 list that allows everything has no
+/// other exceptions than those that were made by name, so a few of each major stand for all.
+#[must_use]
+pub fn stand_ins(numbers: &Numbers) -> Vec<(u32, u32)> {
+    let (whole, exact) = numbers.parts();
+    let few = |&major: &u32| [0, 1, 2, 254, 255, MAX_MINOR].map(|minor| (major, minor));
+    whole.iter().flat_map(few).chain(exact.iter().copied()).collect()
+}
+
 /// A GPU number outside `granted` for which `open` is true. It is told the minors to come, and notes with what it compares;
 /// `named` does so beforehand, by major.
 pub(crate) fn find(

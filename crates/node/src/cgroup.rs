@@ -3,17 +3,20 @@
 //! Both versions may be there at once, each with its own tree. Emptiness is asked of all; a device filter is looked for
 //! where low-level runtimes put it.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use nix::sys::stat::stat;
+use nix::errno::Errno;
+use nix::sys::stat::{Mode, SFlag, makedev, mknod, stat};
+use nix::unistd::{AccessFlags, access};
 
 use crate::error::{NodeError, found};
 use crate::in_root::InRoot;
 use crate::landmarks::is_within;
 use crate::mountinfo::{self, Mount};
-use crate::{devices, file, sys};
+use crate::{devices, file, look, sys};
 
 /// Most groups that are looked through before the answer is "not known".
 const MOST: usize = 4096;
@@ -89,6 +92,50 @@ pub fn companion(pid: u32) -> Result<Option<u32>, NodeError> {
     Ok(members.first().copied())
 }
 
+/// The first of these character devices that the version 1 filter of a process does not close, tried: the kernel asks it
+/// for `access(2)` too, which opens no driver and minds no `nodev`. A child process makes the nodes in `scratch`, joins the
+/// group, asks, and is gone.
+///
+/// # Errors
+/// It cannot be told.
+pub fn not_closed(pid: u32, numbers: &[(u32, u32)], scratch: &Path) -> Result<Option<(u32, u32)>, NodeError> {
+    let table = mountinfo::own()?;
+    let groups = file::read(&format!("/proc/{pid}/cgroup"))?;
+    let group = filtering(&groups, false);
+    let folder = group.and_then(|group| table.control_groups().iter().find_map(|mount| group.folder(mount)));
+    let folder =
+        folder.ok_or_else(|| NodeError::odd("find", "its device filter", "it is not shown by any mount here"))?;
+    let work = || match tried(numbers, &folder, scratch) {
+        Ok(open) => open.map_or("none".to_owned(), |(major, minor)| format!("{major}:{minor}")),
+        Err(why) => why.to_string(),
+    };
+    let failed = |why: &str| NodeError::odd("try the device filter of", folder.as_str(), why);
+    let told = sys::in_child(look::PATIENCE, work).map_err(|e| failed(&e.to_string()))?;
+    let told = told.ok_or_else(|| failed("no answer in time"))?;
+    match told.split_once(':').map(|(major, minor)| (major.parse(), minor.parse())) {
+        Some((Ok(major), Ok(minor))) => Ok(Some((major, minor))),
+        _ if told == "none" => Ok(None),
+        _ => Err(failed(&told)),
+    }
+}
+
+fn tried(numbers: &[(u32, u32)], group: &str, scratch: &Path) -> std::io::Result<Option<(u32, u32)>> {
+    let path = scratch.join(format!(".node-{}", std::process::id()));
+    let mut nodes = Vec::with_capacity(numbers.len());
+    for &(major, minor) in numbers {
+        mknod(&path, SFlag::S_IFCHR, Mode::S_IRUSR | Mode::S_IWUSR, makedev(major.into(), minor.into()))?;
+        let held = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(&path);
+        std::fs::remove_file(&path)?;
+        nodes.push(held?);
+    }
+    std::fs::write(format!("{group}/cgroup.procs"), "0")?;
+    let is_open = |node: &File| {
+        let path = format!("/proc/self/fd/{}", node.as_raw_fd());
+        [AccessFlags::R_OK, AccessFlags::W_OK].into_iter().any(|way| access(path.as_str(), way) != Err(Errno::EPERM))
+    };
+    Ok(numbers.iter().zip(&nodes).find(|(_, node)| is_open(node)).map(|(number, _)| *number))
+}
+
 /// Whether runtimes put device filters into version 2: they go by what is mounted at `/sys/fs/cgroup`.
 fn is_unified(mounts: &[Mount<'_>]) -> bool {
     let usual = mounts.iter().any(|mount| mount.point == "/sys/fs/cgroup" && mount.fs == "cgroup2");
@@ -136,7 +183,7 @@ pub fn way_out(pid: u32, base: &Path) -> Result<Option<String>, NodeError> {
     };
     let base = base.to_string_lossy();
     let open = mounts.iter().find(|mount| {
-        let writable = holds_filters(mount, unified) && !mount.options.split(',').any(|option| option == "ro");
+        let writable = holds_filters(mount, unified) && !mount.has("ro");
         // What another mount covers cannot be reached.
         writable && is_within(&mount.point, &base) && !is_own(mount) && root.is_writable(&mount.point, mount.dev)
     });

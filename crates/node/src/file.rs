@@ -11,7 +11,10 @@ use crate::error::NodeError;
 
 /// The whole of a file of the kernel's or the operator's.
 pub(crate) fn read(path: &str) -> Result<Vec<u8>, NodeError> {
-    std::fs::read(path).map_err(|e| NodeError::new("read", path, e))
+    // Files of the kernel's have no length to go by, and each short read makes the kernel begin again.
+    let mut bytes = Vec::with_capacity(4096);
+    let read = File::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
+    read.map(|_| bytes).map_err(|e| NodeError::new("read", path, e))
 }
 
 /// What is left of an open file, at most `max` bytes; `None` when there is more.

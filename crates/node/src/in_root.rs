@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use contract::inventory::FileId;
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
@@ -88,6 +89,15 @@ impl InRoot {
             .map_err(|e| self.failed("open", path, e))?;
         let bytes = file::read_bounded(&File::from(opened), id.size, max).map_err(|e| self.failed("read", path, e))?;
         bytes.ok_or_else(|| self.failed("read", path, std::io::Error::other(format!("larger than {max} bytes"))))
+    }
+
+    /// What is at a path, taken hold of; nothing when nothing is there.
+    pub(crate) fn find(&self, path: &str) -> Result<Option<OwnedFd>, NodeError> {
+        match self.at(Path::new(path), OFlag::empty()) {
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+            Ok(handle) => Ok(Some(handle)),
+            Err(e) => Err(self.failed("find", Path::new(path), e)),
+        }
     }
 
     fn look(&self, path: &Path) -> Result<OwnedFd, NodeError> {

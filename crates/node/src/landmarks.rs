@@ -87,7 +87,7 @@ fn shows(mounts: &[Mount<'_>], real: &str, place: &Place) -> bool {
 }
 
 /// The file system that a resolved path lies on, and the path in it.
-fn part(mounts: &[Mount<'_>], path: &str) -> Option<((u32, u32), String)> {
+pub(crate) fn part(mounts: &[Mount<'_>], path: &str) -> Option<((u32, u32), String)> {
     // Of mounts at the same point the last one is seen.
     let mount = mounts.iter().filter(|mount| is_within(path, &mount.point)).max_by_key(|mount| mount.point.len())?;
     let rest = path.strip_prefix(mount.point.trim_end_matches('/'))?;

@@ -182,6 +182,41 @@ mod tests {
     }
 
     #[test]
+    fn a_child_has_nothing_that_could_be_used_against_it() {
+        let _kept = std::fs::File::open("/etc/passwd").unwrap();
+        let looks = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+            let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+            let lines = |text: &str, names: &[&str]| {
+                let wanted = text.lines().filter(|line| names.iter().any(|name| line.starts_with(name)));
+                wanted.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect::<String>()
+            };
+            // Two signals are the C library's own, and nobody may set them.
+            let ignored = lines(&status, &["SigIgn:"]);
+            let ignored =
+                u64::from_str_radix(ignored.trim_start_matches("SigIgn:").trim(), 16).unwrap_or(1) & !(3 << 31);
+            let fds = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+            let cwd = std::env::current_dir().unwrap_or_default();
+            format!(
+                "{}{}{fds} {ignored} {} {}",
+                lines(&status, &["Umask:", "SigBlk:", "NoNewPrivs:"]),
+                lines(&limits, &["Max core", "Max open"]),
+                std::env::vars_os().count(),
+                cwd.display()
+            )
+        };
+        let zero = "0000000000000000";
+        // Standard descriptors, the pipe, and the folder that is being read.
+        let expected = format!(
+            "Umask: 0022\nSigBlk: {zero}\nNoNewPrivs: 1\nMax core file size 0 0 bytes\nMax open files 1024 1024 files\n5 0 0 /"
+        );
+        let told = sys::in_child(PATIENCE, looks).unwrap().unwrap();
+        // A harness may keep fewer descriptors open than we do.
+        assert_eq!(told, expected);
+        assert_ne!(looks(), expected, "this process is not like that");
+    }
+
+    #[test]
     fn what_a_child_found_is_what_we_would_have_found() {
         for path in ["/dev/null", "/", "/nowhere/at/all", "/proc/self/root", "/etc/passwd"] {
             let there = patiently(path);

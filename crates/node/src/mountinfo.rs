@@ -8,6 +8,8 @@ use crate::file;
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount<'a> {
+    /// Its number, as `fdinfo` of an open file names it too.
+    pub id: u32,
     /// Device (major, minor) of the file system, as the kernel names it here; btrfs shows another one in `st_dev`.
     pub dev: (u32, u32),
     /// The folder of the file system that is the top of this mount.
@@ -29,6 +31,12 @@ pub struct Mount<'a> {
 /// The mounts of one process, as bytes to be looked at.
 #[derive(Debug, Clone)]
 pub struct Table(Vec<u8>);
+
+impl From<Vec<u8>> for Table {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+}
 
 impl Table {
     /// The mounts, in the kernel's order: a later one covers an earlier one at the same point.
@@ -69,11 +77,13 @@ pub fn parse(bytes: &[u8]) -> Vec<Mount<'_>> {
 
 fn mount(line: &str) -> Option<Mount<'_>> {
     let (front, back) = line.split_once(" - ")?;
-    let mut front = front.splitn(7, ' ').skip(2);
+    let mut front = front.splitn(7, ' ');
+    let (id, _parent) = (front.next()?, front.next()?);
     let (major, minor) = front.next()?.split_once(':')?;
     let (root, point, options) = (front.next()?, front.next()?, front.next()?);
     let mut rest = back.splitn(3, ' ');
     Some(Mount {
+        id: id.parse().ok()?,
         dev: (major.parse().ok()?, minor.parse().ok()?),
         root: unescape(root),
         point: unescape(point),
@@ -83,6 +93,14 @@ fn mount(line: &str) -> Option<Mount<'_>> {
         source: unescape(rest.next()?),
         super_options: rest.next().unwrap_or_default(),
     })
+}
+
+impl Mount<'_> {
+    /// Whether the mount itself has this option.
+    #[must_use]
+    pub fn has(&self, option: &str) -> bool {
+        self.options.split(',').any(|one| one == option)
+    }
 }
 
 /// Undoes the kernel's `\040` for blank, tab, newline, backslash and `#`.

@@ -59,6 +59,51 @@ pub(crate) fn stat_cached(handle: &OwnedFd) -> nix::Result<Stat> {
     })
 }
 
+/// Largest file that a hardened process may write: the audit log is the largest that we have.
+const MOST_WRITTEN: libc::rlim_t = 1 << 30;
+/// Most descriptors that it may have.
+const MOST_OPEN: libc::rlim_t = 1024;
+
+/// Takes from this process what a tenant's file or file system could use against it, before it looks at one: descriptors
+/// from 3 on but `keep`, the engine's environment, signal actions and working folder, core dumps, rights gained by running
+/// something. For processes that become no other program: all of it would be handed on.
+pub fn harden(keep: Option<&OwnedFd>) {
+    let keep = keep.map_or(2, |fd| fd.as_raw_fd().unsigned_abs());
+    let limit = |resource, most: libc::rlim_t| {
+        let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: reads and writes one `rlimit`, which is ours.
+        unsafe {
+            libc::getrlimit(resource, &raw mut now);
+            let most = most.min(now.rlim_max);
+            libc::setrlimit(resource, &libc::rlimit { rlim_cur: most.min(now.rlim_cur), rlim_max: most });
+        }
+    };
+    // SAFETY: every call takes numbers, a string that ends with NUL or a set of ours. We have one thread, nobody has read a
+    // variable by reference, and the descriptors that are closed are used by nobody: a child has no use for its parent's, and
+    // a hook has none but its standard ones.
+    unsafe {
+        for (first, last) in [(3, keep.saturating_sub(1)), (keep + 1, u32::MAX)] {
+            if first <= last {
+                libc::syscall(libc::SYS_close_range, first, last, 0);
+            }
+        }
+        libc::clearenv();
+        libc::chdir(c"/".as_ptr());
+        libc::umask(0o022);
+        for signal in 1..=libc::SIGRTMAX() {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        let mut none = MaybeUninit::<libc::sigset_t>::zeroed();
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+    }
+    limit(libc::RLIMIT_CORE, 0);
+    limit(libc::RLIMIT_NOFILE, MOST_OPEN);
+    limit(libc::RLIMIT_FSIZE, MOST_WRITTEN);
+}
+
 /// Has a child process do `work` and gives what it returned; nothing when it was not done in time. It is killed then.
 pub(crate) fn in_child(limit: Duration, work: impl FnOnce() -> String) -> io::Result<Option<String>> {
     let (ours, theirs) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
@@ -66,6 +111,9 @@ pub(crate) fn in_child(limit: Duration, work: impl FnOnce() -> String) -> io::Re
     // static programs have one thread, so it holds no lock that another thread had; glibc sees to its own allocator.
     let child = Errno::result(unsafe { libc::fork() })?;
     if child == 0 {
+        // SAFETY: a number; whoever waits for the answer is gone then.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        harden(Some(&theirs));
         let told = File::from(theirs).write_all(work().as_bytes()).is_ok();
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(i32::from(!told)) };

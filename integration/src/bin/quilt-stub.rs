@@ -131,6 +131,11 @@ fn report(file: &Path) -> io::Result<()> {
         "blocked": line("SigBlk:"),
         "ignored": line("SigIgn:"),
         "caught": line("SigCgt:"),
+        "no_new_privs": line("NoNewPrivs:"),
+        "capabilities": ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"].map(line),
+        "groups": line("Groups:"),
+        "limits": fs::read_to_string("/proc/self/limits")?,
+        "oom": fs::read_to_string("/proc/self/oom_score_adj")?,
     });
     let mut out = File::options().create(true).append(true).open(file)?;
     out.write_all(format!("{report}\n").as_bytes())

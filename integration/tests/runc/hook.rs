@@ -142,3 +142,39 @@ fn crun_ends_as_its_container_does_however_much_it_tells_the_hook() -> Result<()
     // crun calls the hook while its own state is there still: the lease goes with the next look.
     bench.site.wait_no_leases()
 }
+
+#[test]
+fn the_hook_keeps_nothing_of_whoever_starts_it() -> Result<()> {
+    if !integration::root_for("the_hook_keeps_nothing_of_whoever_starts_it") {
+        return Ok(());
+    }
+    let hook = integration::Binaries::locate()?.hook;
+    // The state does not come: it waits for it.
+    let dirty = "exec 5</etc/passwd 9</etc/group; umask 0; trap '' HUP PIPE TERM; cd /usr; exec \"$0\" prestart";
+    let mut child = std::process::Command::new("/bin/sh");
+    child.args(["-c", dirty]).arg(&hook).stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+    let mut child = child.spawn().unwrap();
+    let of = |file: &str| format!("/proc/{}/{file}", child.id());
+    let waits =
+        || fs::read_link(of("exe")).is_ok_and(|exe| exe == hook) && fs::read_link(of("cwd")).unwrap() == Path::new("/");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !waits() && std::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let (status, limits) = (fs::read_to_string(of("status")).unwrap(), fs::read_to_string(of("limits")).unwrap());
+    let fds = fs::read_dir(of("fd")).unwrap().count();
+    let cwd = fs::read_link(of("cwd")).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for line in ["Umask:\t0022", "NoNewPrivs:\t1", "SigBlk:\t0000000000000000"] {
+        assert!(status.contains(line), "{line}: {status}");
+    }
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or_default().trim();
+    // HUP, PIPE and TERM; two others are the C library's own.
+    assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & !(3 << 31), 0, "{ignored}");
+    let core = limits.lines().find(|line| line.starts_with("Max core")).unwrap_or_default();
+    assert_eq!(core.split_whitespace().collect::<Vec<_>>()[4..6], ["0", "0"], "{core}");
+    assert_eq!((fds, cwd.as_path()), (3, Path::new("/")));
+    Ok(())
+}

@@ -3,6 +3,7 @@
 
 mod company;
 mod configuration;
+mod faults;
 mod field_cases;
 mod filters;
 mod foreign_cves;
