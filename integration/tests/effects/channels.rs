@@ -84,8 +84,11 @@ fn annotations() -> Vec<Case> {
         acts("a group given away", "run.oci.delegate-cgroup", "../x"),
         acts("CRIU's configuration", "org.criu.config", "/tmp/criu.conf"),
         acts("a program of the unit's", "org.systemd.property.ExecStartPre", "[('/bin/sh', ['sh'], false)]"),
-        acts("a virtual machine's configuration", "krun.config", "/tmp/x"),
-        case("E5", "what other injectors read", |_| {
+        case("E4 CVE-2025-24965", "a virtual machine's configuration", |_| {
+            Spec::new().annotation("krun.config", "/tmp/x")
+        })
+        .refused(UNSAFE, "annotation-low-level"),
+        case("E5 CVE-2026-53492", "what other injectors read", |_| {
             let pairs = [
                 ("cdi.k8s.io/x", "nvidia.com/gpu=all"),
                 ("nvidia.cdi.k8s.io/container.x", "nvidia.com/gpu=0"),
@@ -97,7 +100,7 @@ fn annotations() -> Vec<Case> {
             pairs.into_iter().fold(Spec::new(), |spec, (key, value)| spec.annotation(key, value))
         }),
         without(
-            "E6",
+            "E6 CVE-2026-53488",
             "an image's labels are not in what a runtime is given; engines that copy them are asked",
             "only_the_pods_annotations_ask",
         ),
@@ -151,7 +154,7 @@ fn environment() -> Vec<Case> {
             ]),
         ),
         case(
-            "E12 Q58",
+            "E12 Q58 CVE-2025-23266",
             "variables of the dynamic loader",
             pairs(&[
                 ("LD_PRELOAD", "/proc/self/cwd/x.so"),

@@ -1,5 +1,5 @@
 //! Every id of the two lists that the cases must cover: the ways past a naive check (A to H, with the gaps that the list has),
-//! and the attack cases (Q). Without one of them the run fails.
+//! the attack cases (Q), and the vulnerabilities of others. Without one of them the run fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,11 +30,56 @@ const SECTIONS: [(char, &[u32]); 9] = [
     ),
 ];
 
+/// Vulnerabilities of others whose kind could happen here: NVIDIA's tools, runc, crun, youki, containerd, CRI-O, Kata.
+const OTHERS: &[&str] = &[
+    "CVE-2019-5736",
+    "CVE-2020-2023",
+    "CVE-2021-1056",
+    "CVE-2021-30465",
+    "CVE-2021-43816",
+    "CVE-2022-0811",
+    "CVE-2022-27650",
+    "CVE-2022-29162",
+    "CVE-2023-25809",
+    "CVE-2023-27561",
+    "CVE-2023-28642",
+    "CVE-2024-0132",
+    "CVE-2024-0133",
+    "CVE-2024-0134",
+    "CVE-2024-0135",
+    "CVE-2024-0136",
+    "CVE-2024-0137",
+    "CVE-2024-21626",
+    "CVE-2024-3154",
+    "CVE-2024-45310",
+    "CVE-2025-23266",
+    "CVE-2025-23267",
+    "CVE-2025-23359",
+    "CVE-2025-24965",
+    "CVE-2025-31133",
+    "CVE-2025-52565",
+    "CVE-2025-52881",
+    "CVE-2025-54867",
+    "CVE-2025-62161",
+    "CVE-2025-62596",
+    "CVE-2026-24260",
+    "CVE-2026-30892",
+    "CVE-2026-41579",
+    "CVE-2026-47262",
+    "CVE-2026-47766",
+    "CVE-2026-50195",
+    "CVE-2026-53488",
+    "CVE-2026-53489",
+    "CVE-2026-53492",
+    "GHSA-g54h-m393-cpwq",
+];
+
 /// All ids, as cases name them: `A1`, `Q07`.
 pub(crate) fn all() -> BTreeSet<String> {
     let name =
         |letter: char, number: u32| if letter == 'Q' { format!("Q{number:02}") } else { format!("{letter}{number}") };
-    SECTIONS.iter().flat_map(|(letter, numbers)| numbers.iter().map(move |number| name(*letter, *number))).collect()
+    let listed = SECTIONS.iter().flat_map(|(letter, numbers)| numbers.iter().map(move |number| name(*letter, *number)));
+    listed.chain(OTHERS.iter().map(|id| (*id).to_owned())).collect()
 }
 
 /// What is not as it should be with the cases' ids: those without a case, and those that are none. `L` begins what only looks

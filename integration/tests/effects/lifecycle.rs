@@ -140,7 +140,7 @@ fn starts() -> Vec<Case> {
             .drive(|run, bundle| created_by(run, bundle, &["create", "-b", "EVIL", "--pid-file", "PIDFILE", "../ID"]))
             .bare(Bare::Fails)
             .always(Verdict::Either),
-        case("H2", "a checkpoint", |_| Spec::new())
+        case("H2 CVE-2026-53492", "a checkpoint", |_| Spec::new())
             .drive(|run, bundle| {
                 let (folder, image) = (text(&bundle.path), text(&run.trap.with_extension("image")));
                 let words = ["restore", "--bundle", &folder, "--image-path", &image, &run.id];
@@ -188,7 +188,7 @@ const UNDO: &str = "mkdir -p /mnt/g; mount -t cgroup -o devices none /mnt/g 2>/d
 
 fn later() -> Vec<Case> {
     vec![
-        case("H5 Q66", "exec with all capabilities, by a file", |_| Spec::new())
+        case("H5 Q66 CVE-2022-29162 CVE-2022-27650", "exec with all capabilities, by a file", |_| Spec::new())
             .script(UNDO)
             .drive(|run, bundle| {
                 meanwhile(run, bundle, || {
@@ -214,7 +214,7 @@ fn later() -> Vec<Case> {
                 })
             })
             .exposes(),
-        case("H6", "exec in a folder behind a magic link", |_| Spec::new())
+        case("H6 CVE-2024-21626", "exec in a folder behind a magic link", |_| Spec::new())
             .drive(|run, bundle| {
                 meanwhile(run, bundle, || {
                     let command = run.command();
@@ -283,6 +283,37 @@ fn elsewhere() -> Vec<Case> {
             "a library that is another file than the contract says",
             "a_library_that_is_another_file_is_found_out",
         ),
+        without(
+            "CVE-2024-0132 CVE-2025-23359",
+            "a link of the image's as the source of a mount",
+            "cve_2024_0132_and_cve_2025_23359_no_path_of_an_image_is_a_mount_source",
+        ),
+        without(
+            "CVE-2024-0135 CVE-2024-0136 CVE-2024-0137",
+            "a program run in the image with the host's rights",
+            "cve_2024_0135_to_0137_nothing_of_an_image_is_executed",
+        ),
+        without(
+            "CVE-2025-23267",
+            "the linker's own files of the image",
+            "cve_2025_23267_the_linkers_files_of_an_image_are_not_followed",
+        ),
+        without(
+            "CVE-2026-24260",
+            "an image's tree that changes while a tool walks it: places in an image are handles, each part opened below the last",
+            "real_magic_links_in_a_root_are_refused",
+        ),
+        without(
+            "CVE-2026-30892",
+            "an exec's user read as another: nothing of it is read here, the words are handed on as they came",
+            "exec_in_a_container_without_gpus_is_untouched",
+        ),
+        without(
+            "CVE-2026-53489 CVE-2026-50195",
+            "checkpoints in images: nothing here reads one, and none is restored with a GPU",
+            "a_container_with_a_gpu_is_not_restored",
+        ),
+        without("CVE-2021-43816", "labels put on files of the host: nothing here labels anything", None),
         without("Q68", "a low-level runtime that forgets the filter", "a_runtime_that_forgets_the_rules_is_found_out"),
     ]
 }

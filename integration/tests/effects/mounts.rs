@@ -254,7 +254,7 @@ fn kernel() -> Vec<Case> {
         case("A27 L", "the host's /proc, read-only", |_| tree("/proc", &["ro"]))
             .script("(: >>/t/sys/kernel/core_pattern) 2>/dev/null && echo LEAK it can be written; [ -e /t/1/status ] || exit 1")
             .always(Verdict::Noted("mount-procfs")),
-        case("A31", "the host's control groups, writable", |_| tree("/sys/fs/cgroup", &[]))
+        case("A31 CVE-2023-25809", "the host's control groups, writable", |_| tree("/sys/fs/cgroup", &[]))
             .script(ESCAPE)
             .exposes()
             .on(Place::Runc2, Bare::Exposes)
@@ -300,7 +300,7 @@ fn ours() -> Vec<Case> {
         .script("find /t -name state 2>/dev/null | grep -q . && echo LEAK the record")
         .exposes()
         .refused(UNSAFE, RESERVED),
-        case("A30", "the folder with our programs, writable", |run| {
+        case("A30 CVE-2019-5736", "the folder with our programs, writable", |run| {
             let programs = run.stand.quilt(run.by).programs();
             tree(programs.first().unwrap_or(&run.trap), &[])
         })

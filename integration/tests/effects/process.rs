@@ -27,7 +27,7 @@ fn capabilities() -> Vec<Case> {
         case("D3 Q41", what, move |_| Spec::new().capability(name)).hardened(Verdict::Refused(UNSAFE, "cap"))
     };
     vec![
-        case("D1 Q41", "the right to make nodes", |_| Spec::new())
+        case("D1 Q41 CVE-2021-1056", "the right to make nodes", |_| Spec::new())
             .script("mknod /tmp/d1-$$ c 195 0 2>/dev/null && rm /tmp/d1-$$; true")
             .hardened(Verdict::Noted("cap-mknod")),
         case("D2 Q41", "CAP_SYS_ADMIN", |_| Spec::new().capability("CAP_SYS_ADMIN"))
@@ -171,7 +171,7 @@ fn fields() -> Vec<Case> {
         case("D11", "no AppArmor profile", |_| at("/process/apparmorProfile", "unconfined".into()))
             .bare(Bare::Unasked("not every machine has AppArmor"))
             .always(Verdict::Either),
-        case("D12", "a kernel parameter of the whole machine", |run| {
+        case("D12 CVE-2022-0811", "a kernel parameter of the whole machine", |run| {
             let value = Value::from(format!("|{}", shown(&run.trap.join("run"))));
             at("/linux/sysctl", json!({"kernel.core_pattern": value}))
         })
@@ -179,7 +179,7 @@ fn fields() -> Vec<Case> {
         .always(Verdict::Either),
         case("D12 L", "a kernel parameter of its own network", |_| at("/linux/sysctl", json!({"net.ipv4.ip_forward": "1"}))),
         case("D13", "the groups that own GPU nodes", |_| at("/process/user/additionalGids", json!([44, 104, 0]))),
-        case("D14", "a working folder behind a handle of the runtime's", |_| at("/process/cwd", "/proc/self/fd/7".into()))
+        case("D14 CVE-2024-21626", "a working folder behind a handle of the runtime's", |_| at("/process/cwd", "/proc/self/fd/7".into()))
             .script("[ -e ../../../etc/hostname ] && [ -e ../../../var/lib/dpkg ] && echo LEAK the host's files")
             .bare(Bare::Unasked("mended in the runc of this machine"))
             .refused(UNSAFE, "process-cwd"),

@@ -75,7 +75,7 @@ fn lists() -> Vec<Case> {
         case.only_on(&[(Place::Runc, either), (Place::Runc2, either), (Place::Crun, either), (Place::Crun2, either)])
     };
     let empty = |what, list: Option<Value>| {
-        case("C7 Q36", what, move |_| match &list {
+        case("C7 Q36 GHSA-g54h-m393-cpwq", what, move |_| match &list {
             Some(list) => at("/linux/resources/devices", list.clone()),
             None => at("/linux/resources", json!({})),
         })
@@ -112,7 +112,7 @@ fn lists() -> Vec<Case> {
         .refused(RULE, GPU),
         empty("an empty list", Some(json!([]))),
         empty("no resources at all", None),
-        case("C8", "nodes may be made, not opened", |_| Spec::new().allow('c', None, None, "m"))
+        case("C8 CVE-2020-2023", "nodes may be made, not opened", |_| Spec::new().allow('c', None, None, "m"))
             .script("mknod /tmp/c8-$$ c 195 0 && rm /tmp/c8-$$ || true")
             .on(Place::Runc2, Bare::Closed)
             .hardened(Verdict::Noted("cap-mknod")),
@@ -186,7 +186,7 @@ fn groups() -> Vec<Case> {
         .exposes()
         .always(Verdict::Unbounded("cap"))
         .hardened(Verdict::Refused(UNSAFE, "cap")),
-        case("C12", "devices of the systemd unit", |_| {
+        case("C12 CVE-2024-3154", "devices of the systemd unit", |_| {
             let spec = Spec::new().annotation("org.systemd.property.DeviceAllow", "[('char-nvidia', 'rwm')]");
             spec.annotation("org.systemd.property.DevicePolicy", "'auto'")
         })
