@@ -30,6 +30,13 @@ pub(crate) fn cases() -> Vec<Case> {
         gpu("B2 Q33", "a device of a major that the kernel gave out", "/dev/x", 511, 0),
         gpu("B2", "a MIG capability as a device", "/dev/x", 236, 1),
         gpu("Q32", "a render node as a device", "/dev/x", 226, 128),
+        case("B1", "a GPU as an unbuffered device", |_| Spec::new().device("/dev/x", 'u', 195, 0))
+            .brings_a_node()
+            .refused(DEVICE, "device-gpu"),
+        case("B2", "a number that wraps round to a GPU's", |_| Spec::new().device("/dev/x", 'c', (1 << 32) + 195, 0))
+            .bare(Bare::Unasked("runtimes differ in how wide a number is"))
+            .on(Place::Crun, Bare::Unasked("the same"))
+            .always(Verdict::Refused("", "")),
         elsewhere("B6 Q30", "a device whose path climbs", "/dev/../tmp/q30")
             .bare(Bare::Unasked("it stays in the image"))
             .refused(UNSAFE, "device-path"),

@@ -20,6 +20,7 @@ mod rules;
 mod verdict;
 mod world;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -88,9 +89,12 @@ fn report(done: &Done, begun: Instant) -> ExitCode {
     for wrong in &done.wrong {
         say(format_args!("NOT SO: {wrong}"));
     }
-    let Done { cases, containers, ids, .. } = done;
+    let Done { cases, containers, ids, others, .. } = done;
     let (failed, skipped) = (done.failed, done.skipped.len());
-    say(format_args!("effects: {cases} cases, {containers} containers, {ids} ids, {} s", begun.elapsed().as_secs()));
+    let seconds = begun.elapsed().as_secs();
+    say(format_args!(
+        "effects: {cases} cases, {containers} containers, {ids} ids, {others} vulnerabilities of others, {seconds} s"
+    ));
     let failed = failed.max(usize::from(!done.wrong.is_empty()));
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     let passed = cases.saturating_sub(failed);
@@ -121,6 +125,8 @@ struct Done {
     cases: usize,
     containers: usize,
     ids: usize,
+    /// Vulnerabilities of others.
+    others: usize,
     failed: usize,
     wrong: Vec<String>,
     skipped: Vec<String>,
@@ -146,14 +152,13 @@ fn all(cases: &[&Case]) -> Result<Done> {
     });
     let wrong = wrong.into_inner().unwrap_or_else(PoisonError::into_inner);
     let failed = wrong.iter().filter(|(_, found)| !found.is_empty()).count();
-    let mut ids: Vec<&str> =
-        cases.iter().flat_map(|case| &case.ids).copied().filter(|id| !id.starts_with('L')).collect();
-    ids.sort_unstable();
-    ids.dedup();
+    let named = cases.iter().flat_map(|case| &case.ids).copied().filter(|id| !id.starts_with('L'));
+    let (others, ids): (BTreeSet<&str>, BTreeSet<&str>) = named.partition(|id| id.contains('-'));
     Ok(Done {
         cases: cases.len(),
         containers: world.containers(),
         ids: ids.len(),
+        others: others.len(),
         failed,
         wrong: wrong.into_iter().flat_map(|(_, found)| found).collect(),
         skipped: world::missing(&world),

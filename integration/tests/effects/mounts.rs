@@ -24,7 +24,7 @@ pub(crate) const ESCAPE: &str = r#"while read -r id parent device root point res
 done </proc/self/mountinfo 2>/dev/null"#;
 
 pub(crate) fn cases() -> Vec<Case> {
-    [nodes(), spellings(), magic(), trees(), file_systems(), unresolvable(), kernel(), ours()]
+    [nodes(), spellings(), magic(), trees(), file_systems(), unresolvable(), kernel(), odd(), ours()]
         .into_iter()
         .flatten()
         .collect()
@@ -265,6 +265,67 @@ fn kernel() -> Vec<Case> {
             .script(ESCAPE)
             .exposes()
             .on(Place::Runc2, Bare::Exposes),
+    ]
+}
+
+/// The same in spellings that no list has: what is added behind a mount must land where the mount does.
+fn odd() -> Vec<Case> {
+    let groups = |what, destination: &'static str, then: Option<serde_json::Value>| {
+        case("A31", what, move |_| {
+            let spec = Spec::new().bind(std::path::Path::new("/sys/fs/cgroup"), destination, &[]);
+            then.iter().cloned().fold(spec, Spec::mount)
+        })
+        .script(ESCAPE)
+        .exposes()
+        .always(Verdict::Either)
+    };
+    let file = "/sys/fs/cgroup/devices/cgroup.procs";
+    vec![
+        groups("control groups at a place without a slash", "t", None).on(Place::Crun, Bare::Exposes),
+        groups("control groups at a place with dots", "/opt/../t/.", None),
+        groups("control groups at a place with two slashes", "//t//g//", None),
+        groups("control groups behind the image's own link", "/bin/t", None),
+        groups(
+            "control groups mounted once more to write",
+            "/t",
+            Some(json!({"destination": "/t/devices", "type": "none", "source": "none", "options": ["remount", "bind", "rw"]})),
+        )
+        .bare(Bare::Unasked("runtimes differ in what they mount again"))
+        .on(Place::Crun, Bare::Unasked("the same")),
+        groups(
+            "control groups moved from where they are covered",
+            "/t",
+            Some(json!({"destination": "/mnt", "type": "none", "source": "/t", "options": ["move"]})),
+        )
+        .bare(Bare::Unasked("runtimes differ in what they move"))
+        .on(Place::Crun, Bare::Unasked("the same")),
+        case("A31", "the one file that takes processes in", move |_| bind(file))
+            .script("echo 0 >/x 2>/dev/null")
+            .exposes()
+            .always(Verdict::Either),
+        case("A9", "a handle of the runtime's, by /dev", |_| bind("/dev/fd/3"))
+            .bare(Bare::Unasked("whatever the handle is"))
+            .refused(UNSAFE, UNRESOLVABLE),
+        case("A5", "all options in one word", |run| {
+            let source = shown(&run.node("nvidia0"));
+            Spec::new().mount(json!({"destination": "/x", "type": "none", "source": source, "options": ["rbind,ro"]}))
+        })
+        .bare(Bare::Fails)
+        .on(Place::Crun, Bare::Unasked("it may take it for a bind"))
+        .always(Verdict::Either),
+        case("A12", "a folder with a node, in a user namespace", |run| {
+            tree(run.tenant("deep"), &[]).user_namespace(100_000, 65536)
+        })
+        .bare(Bare::Unasked("the file system may belong to others"))
+        .always(Verdict::Either),
+        case("A16 A30", "an overlay over folders with our record", |run| {
+            let above = run.state().ancestors().nth(2).map(shown).unwrap_or_default();
+            let options = [format!("lowerdir={above}:{}", shown(&run.tenant("plain")))];
+            Spec::new().mount(json!({"destination": "/t", "type": "overlay", "source": "overlay", "options": options}))
+        })
+        .script("[ -e /t/quilt/state ] || [ -e /t/quilt/config.toml ] && echo LEAK the record and the configuration")
+        .exposes()
+        .always(Verdict::Either),
     ]
 }
 

@@ -132,7 +132,9 @@ fn namespaces() -> Vec<Case> {
             .script(OTHERS)
             .exposes()
             .refused(UNSAFE, "ns-path"),
-        foreign("D16", "the shared memory of a container with a GPU", "ipc").refused(UNSAFE, "ns-path"),
+        foreign("D16", "the shared memory of a container with a GPU", "ipc")
+            .asking(Verdict::Refused(UNSAFE, "ns-path"))
+            .hardened(Verdict::Refused(UNSAFE, "ns-path")),
         foreign("D6 Q44 L", "the network of a container with a GPU", "network"),
         foreign("D6 Q44", "the host name of a container with a GPU", "uts")
             .hardened(Verdict::Refused(UNSAFE, "ns-path")),

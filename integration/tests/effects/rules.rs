@@ -123,6 +123,22 @@ fn lists() -> Vec<Case> {
         .bare(Bare::Unasked("it may wrap round to a GPU's"))
         .on(Place::Crun, Bare::Unasked("the same"))
         .refused(UNSAFE, "cgroup-rule-shape"),
+        three(case("C9", "a rule for a GPU without letters", move |_| {
+            Spec::new().rule(json!({"allow": true, "type": "c", "major": 195, "minor": 0}))
+        }))
+        .always(Verdict::Either),
+        three(case("C9", "a rule for a GPU with no letter", move |_| {
+            Spec::new().rule(json!({"allow": true, "type": "c", "major": 195, "minor": 0, "access": ""}))
+        }))
+        .always(Verdict::Either),
+        three(case("C9", "a rule for a GPU in large letters", move |_| {
+            Spec::new().rule(json!({"allow": true, "type": "C", "major": 195, "minor": 0, "access": "RW"}))
+        }))
+        .always(Verdict::Either),
+        three(case("C9", "a rule for an unbuffered device", move |_| {
+            Spec::new().rule(json!({"allow": true, "type": "u", "major": 195, "minor": 0, "access": "rw"}))
+        }))
+        .always(Verdict::Either),
         case("C16", "a rule that denies what is granted", move |_| Spec::new().rule(rule(false, 195, None, "rwm")))
             .on(Place::Runc2, Bare::Closed),
         without("C13", "a low-level runtime that attaches no filter, and says nothing", "youki_without_programs"),
