@@ -4,6 +4,7 @@
 //! is tested is what is installed. Nothing here touches the machine's own `/dev`, its engines or
 //! `/etc`; everything lives in a [`Scratch`] folder and goes with it.
 
+mod apart;
 mod binaries;
 mod bundle;
 mod driver_files;
@@ -24,6 +25,7 @@ mod seen;
 mod site;
 mod sys;
 
+pub use apart::{VERSION_1, VERSION_2, apart};
 pub use binaries::Binaries;
 pub use bundle::{Bundle, Spec};
 pub use driver_files::{DriverFiles, Kind};

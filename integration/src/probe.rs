@@ -52,6 +52,49 @@ fn walk(folder: &Path, inside: bool, found: &mut Vec<Value>) {
     }
 }
 
+/// How deep and how far a search for nodes goes: a tenant's mount may be the whole host.
+const DEEPEST: usize = 8;
+const MOST: usize = 20_000;
+
+/// Character devices at or below `place` whose number is among these majors and minors, whatever they are called, and what
+/// opening each gave. Others are not opened: opening a device can do something.
+pub fn nodes_of(place: &Path, wanted: &[(u64, u64, u64)]) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut folders = Vec::new();
+    look(place, fs::metadata(place), 0, wanted, &mut folders, &mut found);
+    let mut seen = 0;
+    while let Some((folder, depth)) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            seen += 1;
+            let path = entry.path();
+            if seen < MOST && depth < DEEPEST && entry.file_name() != "proc" && entry.file_name() != "sys" {
+                look(&path, fs::symlink_metadata(&path), depth + 1, wanted, &mut folders, &mut found);
+            }
+        }
+    }
+    found
+}
+
+fn look(
+    path: &Path,
+    facts: io::Result<fs::Metadata>,
+    depth: usize,
+    wanted: &[(u64, u64, u64)],
+    folders: &mut Vec<(PathBuf, usize)>,
+    found: &mut Vec<Value>,
+) {
+    let Ok(facts) = facts else { return };
+    if facts.is_dir() {
+        folders.push((path.into(), depth));
+    } else if facts.file_type().is_char_device() {
+        let (major, minor) = (major(facts.rdev()), minor(facts.rdev()));
+        if wanted.iter().any(|(of, low, high)| *of == major && (*low..=*high).contains(&minor)) {
+            let open = outcome(open_at_all(path));
+            found.push(json!({"path": path.to_string_lossy(), "major": major, "minor": minor, "open": open}));
+        }
+    }
+}
+
 fn kind(facts: &fs::Metadata) -> &'static str {
     let kind = facts.file_type();
     if kind.is_char_device() {
@@ -84,7 +127,7 @@ fn try_number(kind: char, major: u64, minor: u64) -> (String, Value) {
         let path = PathBuf::from(format!("{folder}/probe-{}-{major}-{minor}", std::process::id()));
         made = outcome(sys::make_node(&path, kind, (major, minor), 0o666));
         if made == "ok" {
-            let opened = outcome(open(&path));
+            let opened = outcome(open_at_all(&path));
             let _ = fs::remove_file(&path);
             return (made, opened.into());
         }
@@ -136,6 +179,22 @@ fn mount(line: &str) -> Option<Value> {
 
 fn open(path: &Path) -> io::Result<()> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).map(drop)
+}
+
+/// For reading and writing, or for one of them alone: a filter may let only that through.
+fn open_at_all(path: &Path) -> io::Result<()> {
+    let only = |options: &mut OpenOptions| options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).map(drop);
+    let shut = |answer: &io::Result<()>| {
+        answer.as_ref().is_err_and(|e| matches!(e.raw_os_error(), Some(libc::EPERM | libc::EACCES)))
+    };
+    let mut answer = open(path);
+    if shut(&answer) {
+        answer = only(OpenOptions::new().read(true));
+    }
+    if shut(&answer) {
+        answer = only(OpenOptions::new().write(true));
+    }
+    answer
 }
 
 /// `ok`, or the error's name as in errno(3).

@@ -101,6 +101,13 @@ impl Seen {
         lines.iter().map(|line| (number(line), (text(&line["mknod"]), text(&line["open"])))).collect()
     }
 
+    /// Nodes that were found by their number, whatever they are called: path, number, and what opening gave.
+    pub fn found(&self) -> Vec<(String, String, String)> {
+        let number = |line: &Value| format!("{}:{}", line["major"], line["minor"]);
+        let lines = self.lines("found");
+        lines.iter().map(|line| (text(&line["path"]), number(line), text(&line["open"]))).collect()
+    }
+
     /// Which file the loader took for this name.
     ///
     /// # Errors

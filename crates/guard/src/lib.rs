@@ -8,6 +8,7 @@ mod annotations;
 mod devices;
 mod findings;
 mod groups;
+mod image;
 mod injectors;
 mod low_level;
 mod minors;
@@ -162,6 +163,7 @@ pub fn judge(case: &Case<'_>, system: &dyn System) -> Judgement {
     let rules = if case.gpu_asked { written.take().unwrap_or(rules) } else { rules };
     let drop_capabilities = process::judge(&setting, &mut out);
     namespaces::judge(&setting, &mut out);
+    image::judge(&setting, &mut out);
     annotations::judge(&setting, &mut out);
 
     let changes = Changes {

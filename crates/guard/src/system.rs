@@ -96,6 +96,10 @@ pub trait System {
     fn mounted_between(&self, _folder: &str, _inside: &str) -> Result<bool, String> {
         Ok(false)
     }
+    /// Whether something other than a folder lies at this path, a link to one included.
+    fn no_folder(&self, _path: &str) -> bool {
+        false
+    }
     /// Whether this process is in the machine's first user namespace: elsewhere no device filter can be attached.
     fn initial_user_namespace(&self) -> bool;
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use contract::config::Host;
 use guard::{Majors, Object, System};
-use nix::sys::stat::{SFlag, stat};
+use nix::sys::stat::{SFlag, lstat, stat};
 
 use crate::error::NodeError;
 use crate::landmarks::{Landmarks, is_within};
@@ -132,6 +132,10 @@ impl System for Node {
         let table = mountinfo::own().map_err(|e| e.to_string())?;
         let between = |point: &str| is_within(inside, point) && is_within(point, folder) && !is_within(folder, point);
         Ok(table.mounts().iter().any(|mount| between(&mount.point)))
+    }
+
+    fn no_folder(&self, path: &str) -> bool {
+        lstat(path).is_ok_and(|stat| !file::is(stat.st_mode, SFlag::S_IFDIR))
     }
 
     fn initial_user_namespace(&self) -> bool {

@@ -14,7 +14,8 @@ usage: quilt-probe devices [FOLDER]        nodes named nvidia* below FOLDER (/de
        quilt-probe numbers MAJOR LOW HIGH  own nodes of these numbers, and opening them
        quilt-probe dlopen NAME...          which file the loader takes for each name
        quilt-probe env | mounts
-       quilt-probe all [MAJOR:LOW-HIGH | NAME]...   everything in one document
+       quilt-probe all [MAJOR:LOW-HIGH | NAME | /PLACE]...   everything in one document; below each PLACE the
+                                           nodes of these numbers by any name
        quilt-probe sleep [SECONDS]
 ";
 
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
         ["devices"] => probe::devices(Path::new("/dev")),
         ["devices", folder] => probe::devices(Path::new(folder)),
         ["numbers", major, low, high] => match range(major, low, high) {
-            Some(numbers) => numbers,
+            Some((major, low, high)) => probe::numbers('c', major, low, high),
             None => return usage(),
         },
         ["dlopen", names @ ..] => probe::libraries(names),
@@ -43,28 +44,31 @@ fn main() -> ExitCode {
 }
 
 fn everything(what: &[&str]) -> Value {
+    let (places, what): (Vec<&str>, Vec<&str>) = what.iter().partition(|arg| arg.starts_with('/'));
     let (ranges, names): (Vec<&str>, Vec<&str>) = what.iter().partition(|arg| arg.contains(':'));
-    let numbers: Vec<Value> = ranges
+    let ranges: Vec<(u64, u64, u64)> = ranges
         .iter()
         .filter_map(|arg| {
             let (major, minors) = arg.split_once(':')?;
             let (low, high) = minors.split_once('-')?;
             range(major, low, high)
         })
-        .flatten()
         .collect();
+    let numbers: Vec<Value> =
+        ranges.iter().flat_map(|(major, low, high)| probe::numbers('c', *major, *low, *high)).collect();
+    let found: Vec<Value> = places.iter().flat_map(|place| probe::nodes_of(Path::new(place), &ranges)).collect();
     json!({
         "devices": probe::devices(Path::new("/dev")),
         "numbers": numbers,
+        "found": found,
         "libraries": probe::libraries(&names),
         "env": probe::environment(),
         "mounts": probe::mounts(),
     })
 }
 
-fn range(major: &str, low: &str, high: &str) -> Option<Vec<Value>> {
-    let (major, low, high) = (major.parse().ok()?, low.parse().ok()?, high.parse().ok()?);
-    Some(probe::numbers('c', major, low, high))
+fn range(major: &str, low: &str, high: &str) -> Option<(u64, u64, u64)> {
+    Some((major.parse().ok()?, low.parse().ok()?, high.parse().ok()?))
 }
 
 fn sleep(seconds: &str) -> Vec<Value> {

@@ -27,6 +27,8 @@ const IMAGE: &str = "deb:1";
 const BAKED: &str = "baked:1";
 /// The same, with labels that are words of a request.
 const LABELLED: &str = "labelled:1";
+/// One that wants all GPUs in every way that other tools know.
+const WISHING: &str = "wishing:1";
 
 /// A node and a containerd that knows two handlers: `quilt-gpu`, and `plain`, which is what is below it.
 struct Yard {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use integration::Result;
-use integration::engine::{Ask, PodAsk};
+use integration::engine::{Ask, Engine, PodAsk};
+use integration::{Result, Rootfs};
 
-use crate::{BAKED, IMAGE, LABELLED, on_each, sleeper};
+use crate::{BAKED, IMAGE, LABELLED, WISHING, on_each, sleeper};
 
 #[test]
 fn only_the_pods_annotations_ask() -> Result<()> {
@@ -56,6 +56,59 @@ fn images_for_cuda_get_what_was_granted_and_else_nothing() -> Result<()> {
                 assert_eq!(gpus.len(), usize::from(name == "main"), "{ask:?}");
             }
         }
+        Ok(())
+    })
+}
+
+/// Variables that ask other tools for GPUs or lead their loaders astray, as an image can bake them.
+const WISHES: [(&str, &str); 12] = [
+    ("NVIDIA_VISIBLE_DEVICES", "all"),
+    ("NVIDIA_DRIVER_CAPABILITIES", "all"),
+    ("NVIDIA_IMEX_CHANNELS", "0"),
+    ("NVIDIA_REQUIRE_CUDA", "cuda>=99.0"),
+    ("CUDA_VERSION", "12.2.0"),
+    ("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7"),
+    ("QUILT_GPU_COUNT", "8"),
+    ("QUILT_GPU_IDS", "nvidia0"),
+    ("QUILT_GPU_CONFIG", "/etc/nvidia-container-runtime/config.toml"),
+    ("LD_PRELOAD", "/proc/self/cwd/preload.so"),
+    ("LD_LIBRARY_PATH", "/usr/local/cuda/compat"),
+    ("GLIBC_TUNABLES", "glibc.malloc.check=3"),
+];
+
+/// Files that other injectors look for, read or follow.
+const TRIGGERS: [&str; 9] = [
+    ".dockerenv",
+    "run/.containerenv",
+    ".singularity.d/env/90-environment.sh",
+    "etc/nvidia/nvidia-application-profiles-rc.d/x",
+    "etc/nvidia-container-runtime/config.toml",
+    "etc/ld.so.conf.d/000_cuda.conf",
+    "usr/local/cuda/compat/libcuda.so.999.1",
+    "var/run/nvidia-container-devices/all",
+    "preload.so",
+];
+
+/// An image that says in every way known that it wants all GPUs.
+#[test]
+fn an_image_that_bakes_every_wish_starts_and_has_no_gpu() -> Result<()> {
+    on_each("an_image_that_bakes_every_wish_starts_and_has_no_gpu", 2, |yard| {
+        let rootfs = Rootfs { path: yard.site.join("debian") }.copy_to(yard.site.join("wishing"))?;
+        for name in TRIGGERS {
+            rootfs.write(name, b"../../../../../../../../etc\n")?;
+        }
+        yard.cri.import(WISHING, &rootfs, &WISHES, &[("quilt.gpu/count", "8")])?;
+        let pod = yard.pod("wishing", &[("quilt.gpu/count.asked", "1")])?;
+        for (name, count) in [("main", 0), ("asked", 1)] {
+            let container = yard.started(&pod, &Ask { image: WISHING.into(), ..sleeper(name) })?;
+            assert_eq!(yard.look(&container)?.gpus()?.len(), count, "{name}");
+            // Of the container's own process: an exec has what its caller says.
+            let environ = yard.cri.exec_in(&container, &["cat", "/proc/1/environ"])?.checked()?.stdout;
+            let has = |entry: &str| environ.split('\0').any(|variable| variable == entry);
+            assert_eq!(has("NVIDIA_VISIBLE_DEVICES=void"), count == 0, "{name}: {environ:?}");
+            assert!(!has("NVIDIA_VISIBLE_DEVICES=all") && has("QUILT_GPU_COUNT=8"), "{name}: {environ:?}");
+        }
+        assert_eq!(yard.site.leases()?.len(), 1);
         Ok(())
     })
 }

@@ -22,20 +22,17 @@ mod verify;
 mod worlds;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use integration::{
-    Bundle, Error, PROBE_ALL, QuiltOptions, Ran, Result, Rootfs, Runc, Seen, Site, Spec, root_for, run, say,
+    Bundle, Error, PROBE_ALL, QuiltOptions, Ran, Result, Rootfs, Runc, Seen, Site, Spec, VERSION_1, VERSION_2,
+    apart as inside, root_for, run, say,
 };
 
 const RUNC: &str = "/usr/sbin/runc";
 const CRUN: &str = "/usr/bin/crun";
-/// What makes a mount namespace with control groups of version 1 alone: crun takes no mixture.
-const VERSION_1: &str = "{ umount /sys/fs/cgroup/unified 2>/dev/null || true; }";
-/// The same with version 2 alone.
-const VERSION_2: &str = "umount -l /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup";
 const PROBE: &str = env!("CARGO_BIN_EXE_quilt-probe");
 
 /// A node, the runtime on it, and a root file system for its containers.
@@ -153,15 +150,6 @@ impl Bench {
         assert!(bytes(&bundle.config())? == config, "{id}: config.json was changed");
         Ok(answer)
     }
-}
-
-/// A program that runs another in a mount namespace of its own.
-fn inside(path: PathBuf, program: &Path, prepare: &str) -> Result<PathBuf> {
-    let text = format!(
-        "#!/bin/sh\nexec unshare --mount --propagation private sh -c '{prepare} && exec \"$@\"' sh '{}' \"$@\"\n",
-        program.display()
-    );
-    verify::program(path, &text)
 }
 
 fn remove(folder: &Path) -> Result<()> {

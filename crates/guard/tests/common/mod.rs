@@ -232,6 +232,10 @@ impl System for Fake {
         Ok(self.mounted.iter().any(between))
     }
 
+    fn no_folder(&self, path: &str) -> bool {
+        matches!(self.objects.get(path), Some(Object::Other { .. }))
+    }
+
     fn initial_user_namespace(&self) -> bool {
         self.ask("namespace");
         self.first_namespace

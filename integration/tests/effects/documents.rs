@@ -1,0 +1,107 @@
+//! Section F: documents that two parsers read differently, or none should.
+
+use integration::Spec;
+use serde_json::json;
+
+use crate::case::{Bare, Case, Verdict, case, without};
+use crate::life::Run;
+use crate::world::{Place, shown};
+
+const UNSAFE: &str = "UNSAFE_SPEC";
+
+/// What differs between readers shows under each in its own way.
+fn hostile(ids: &'static str, what: &'static str, bytes: fn(&Run<'_>, &str) -> Vec<u8>) -> Case {
+    case(ids, what, |_| Spec::new()).bytes(bytes).refused(UNSAFE, "")
+}
+
+/// A list of mounts in which a GPU's node is bound, under this key, before or behind the honest one.
+fn doubled(run: &Run<'_>, text: &str, key: &str, first: bool) -> Vec<u8> {
+    let mut document: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    let honest = document["mounts"].take();
+    let mut evil = honest.clone();
+    if let Some(list) = evil.as_array_mut() {
+        let source = shown(&run.node("nvidia0"));
+        list.push(json!({"destination": "/x", "type": "bind", "source": source, "options": ["bind"]}));
+    }
+    let (one, two) = if first { (("mounts", honest), (key, evil)) } else { ((key, evil), ("mounts", honest)) };
+    // The second key stands in front of everything.
+    if let Some(members) = document.as_object_mut() {
+        members.remove("mounts");
+    }
+    let rest = document.to_string();
+    let rest = rest.strip_prefix('{').unwrap_or_default();
+    format!("{{\"{}\":{},\"{}\":{},{rest}", two.0, two.1, one.0, one.1).into_bytes()
+}
+
+pub(crate) fn cases() -> Vec<Case> {
+    let differs = Bare::Unasked("readers differ");
+    let twice = |what, bytes| {
+        let mut case = hostile("F1 Q50", what, bytes).brings_a_node();
+        case = case.only_on(&[(Place::Runc, differs), (Place::Crun, differs), (Place::Crun128, differs)]);
+        case.refused(UNSAFE, "")
+    };
+    vec![
+        // Go and json-c take the last of two, crun's older reader the first.
+        twice("mounts twice, the evil ones first", |run, text| doubled(run, text, "mounts", true))
+            .on(Place::Crun, Bare::Exposes),
+        twice("mounts twice, the evil ones last", |run, text| doubled(run, text, "mounts", false))
+            .on(Place::Runc, Bare::Exposes),
+        twice("mounts twice, the evil ones last and spelt with an escape", |run, text| {
+            doubled(run, text, "mo\\u0075nts", false)
+        })
+        .on(Place::Runc, Bare::Exposes),
+        twice("mounts twice, the evil ones last and with a capital", |run, text| doubled(run, text, "Mounts", false))
+            .on(Place::Runc, Bare::Exposes),
+        hostile("F6 Q52", "a second document behind the first", |_, text| {
+            format!("{text} {{\"mounts\":[]}}").into_bytes()
+        }),
+        hostile("F7 Q52", "a comment", |_, text| text.replacen('{', "{/* \"mounts\":[], */", 1).into_bytes())
+            .bare(Bare::Fails)
+            .on(Place::Crun, Bare::Closed)
+            .on(Place::Crun128, differs),
+        hostile("F8 Q52", "half of a pair", |_, text| {
+            text.replacen("\"PATH=", "\"A=\\ud800\",\"PATH=", 1).into_bytes()
+        })
+        .bare(differs)
+        .on(Place::Crun, differs),
+        hostile("F8", "bytes that are no text", |_, text| {
+            let (before, behind) = text.split_once("\"PATH=").unwrap_or_default();
+            [before.as_bytes(), b"\"A=\xff\xfe\",\"PATH=", behind.as_bytes()].concat()
+        })
+        .bare(differs),
+        hostile("F9 Q52", "a byte order mark", |_, text| format!("\u{feff}{text}").into_bytes()).bare(Bare::Fails),
+        hostile("F11 Q52", "a fraction for a number", |_, text| {
+            text.replacen("\"major\":1,", "\"major\":195.0,", 1).into_bytes()
+        })
+        .bare(differs),
+        hostile("F11", "an exponent for a number", |_, text| {
+            text.replacen("\"major\":1,", "\"major\":1.95e2,", 1).into_bytes()
+        })
+        .bare(differs),
+        hostile("F11", "a number beyond all numbers", |_, text| {
+            text.replacen("\"major\":1,", "\"major\":18446744073709551811,", 1).into_bytes()
+        })
+        .bare(differs),
+        hostile("F12 Q52", "200 levels", |_, text| {
+            text.replacen('{', &format!("{{\"x\":{}{},", "[".repeat(200), "]".repeat(200)), 1).into_bytes()
+        }),
+        hostile("F13 Q52", "nine megabytes", |_, text| format!("{text}{}", " ".repeat(9 << 20)).into_bytes()),
+        hostile("F13", "five thousand mounts", |_, text| {
+            let one = r#"{"destination":"/t","type":"tmpfs","source":"tmpfs"},"#;
+            text.replacen("\"mounts\":[", &format!("\"mounts\":[{}", one.repeat(5000)), 1).into_bytes()
+        })
+        .bare(Bare::Unasked("it takes its time")),
+        case("F14 Q53 L", "a field at the top that nobody knows", |_| Spec::new())
+            .bytes(|_, text| text.replacen('{', "{\"x-unknown\":{\"a\":[1,2,{\"b\":null}]},", 1).into_bytes()),
+        case("F14 Q53", "a field in a device that nobody knows", |_| Spec::new().device("/dev/f", 'c', 10, 229))
+            .bytes(|_, text| text.replacen("\"path\":\"/dev/f\"", "\"path\":\"/dev/f\",\"Major\":195", 1).into_bytes())
+            .bare(differs)
+            .refused(UNSAFE, ""),
+        case("F14", "a rule without letters", |_| {
+            Spec::new().rule(json!({"allow": true, "type": "c", "major": 10, "minor": 229}))
+        })
+        .bare(differs)
+        .always(Verdict::Either),
+        without("F14", "unknown fields are kept byte for byte", "specs_without_gpus_are_left_alone_on_every_node"),
+    ]
+}

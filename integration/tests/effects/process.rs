@@ -1,0 +1,189 @@
+//! Section D: capabilities, namespaces, root and what else decides whether a container is one.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use integration::{Result, Spec};
+use serde_json::{Value, json};
+
+use crate::case::{Bare, Case, Verdict, at, case, fallible, without};
+use crate::life::Run;
+use crate::world::shown;
+
+const UNSAFE: &str = "UNSAFE_SPEC";
+/// With CAP_SYS_ADMIN: the host's control groups once more, and out of its own.
+const UNDO: &str = "mkdir -p /mnt/g; mount -t cgroup -o devices none /mnt/g 2>/dev/null && echo 0 >/mnt/g/cgroup.procs; \
+     mkdir -p /mnt/d; mount -t devtmpfs none /mnt/d 2>/dev/null && echo LEAK the nodes of the host; umount /mnt/d /mnt/g; true";
+/// The files of a process that holds a GPU.
+const OTHERS: &str = "for process in /proc/[0-9]*; do \
+     [ $process != /proc/$$ ] && grep -q '^quilt-probe.sleep' $process/cmdline 2>/dev/null && echo LEAK processes of others; done; true";
+
+pub(crate) fn cases() -> Vec<Case> {
+    [capabilities(), namespaces(), fields()].into_iter().flatten().collect()
+}
+
+fn capabilities() -> Vec<Case> {
+    let strict = |what, name: &'static str| {
+        case("D3 Q41", what, move |_| Spec::new().capability(name)).hardened(Verdict::Refused(UNSAFE, "cap"))
+    };
+    vec![
+        case("D1 Q41 CVE-2021-1056", "the right to make nodes", |_| Spec::new())
+            .script("mknod /tmp/d1-$$ c 195 0 2>/dev/null && rm /tmp/d1-$$; true")
+            .hardened(Verdict::Noted("cap-mknod")),
+        case("D2 Q41", "CAP_SYS_ADMIN", |_| Spec::new().capability("CAP_SYS_ADMIN"))
+            .script(UNDO)
+            .exposes()
+            .always(Verdict::Unbounded("cap"))
+            .hardened(Verdict::Refused(UNSAFE, "cap")),
+        strict("CAP_SYS_MODULE", "CAP_SYS_MODULE"),
+        strict("CAP_SYS_RAWIO", "CAP_SYS_RAWIO"),
+        strict("CAP_DAC_READ_SEARCH", "CAP_DAC_READ_SEARCH"),
+        strict("CAP_BPF", "CAP_BPF"),
+        strict("CAP_PERFMON", "CAP_PERFMON"),
+        strict("CAP_SYS_BOOT", "CAP_SYS_BOOT"),
+        case("D3 L", "a debugger's capability in its own pid namespace", |_| Spec::new().capability("CAP_SYS_PTRACE")),
+        case("D4 B12 Q42", "a privileged container as containerd writes it", privileged)
+            .exposes()
+            .standard(Verdict::Noted("privileged"))
+            .asking(Verdict::Refused(UNSAFE, "privileged"))
+            .hardened(Verdict::Refused(UNSAFE, "privileged")),
+    ]
+}
+
+/// All capabilities, every node of the host and of the fixture, one rule for all.
+fn privileged(run: &Run<'_>) -> Spec {
+    let mut spec = Spec::new().rule(json!({"allow": true, "access": "rwm"}));
+    for name in ["SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "SYS_PTRACE", "DAC_READ_SEARCH", "NET_ADMIN"] {
+        spec = spec.capability(&format!("CAP_{name}"));
+    }
+    for folder in ["/dev", &shown(&run.node(""))] {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let Ok(facts) = entry.metadata() else { continue };
+            let kind = if facts.file_type().is_char_device() { 'c' } else { 'b' };
+            let name = format!("/dev/{}", entry.file_name().to_string_lossy());
+            // The runtime's own nodes stand in no list.
+            let own = ["null", "zero", "full", "tty", "random", "urandom", "console", "ptmx", "innocent"];
+            let a_node = facts.file_type().is_char_device() || facts.file_type().is_block_device();
+            if a_node && !own.contains(&&*entry.file_name().to_string_lossy()) {
+                spec = spec.device(&name, kind, nix_major(facts.rdev()), nix_minor(facts.rdev()));
+            }
+        }
+    }
+    spec.edit(|document| {
+        document["linux"]["maskedPaths"] = json!([]);
+        document["linux"]["readonlyPaths"] = json!([]);
+    })
+}
+
+fn nix_major(number: u64) -> u64 {
+    nix::sys::stat::major(number)
+}
+
+fn nix_minor(number: u64) -> u64 {
+    nix::sys::stat::minor(number)
+}
+
+/// A namespace of the container that holds a GPU.
+fn joins(run: &Run<'_>, kind: &str) -> Result<Spec> {
+    let file = match kind {
+        "network" => "net",
+        "mount" => "mnt",
+        other => other,
+    };
+    let path = format!("/proc/{}/ns/{file}", run.world.holder(run.by)?);
+    Ok(without_own(kind).edit(|document| {
+        if let Some(list) = document["linux"]["namespaces"].as_array_mut() {
+            list.push(json!({"type": kind, "path": path}));
+        }
+    }))
+}
+
+fn without_own(kind: &str) -> Spec {
+    Spec::new().edit(|document| {
+        if let Some(list) = document["linux"]["namespaces"].as_array_mut() {
+            list.retain(|namespace| namespace["type"] != kind);
+        }
+        // A name can be given in a namespace of its own alone.
+        if kind == "uts"
+            && let Some(document) = document.as_object_mut()
+        {
+            document.remove("hostname");
+        }
+    })
+}
+
+fn namespaces() -> Vec<Case> {
+    let foreign = |ids, what, kind: &'static str| fallible(ids, what, move |run| joins(run, kind));
+    vec![
+        case("D5 Q43", "the host's processes, and a debugger's capability", |_| {
+            without_own("pid").capability("CAP_SYS_PTRACE")
+        })
+        .script(OTHERS)
+        .bare(Bare::Unasked("whoever else runs is seen or not"))
+        .always(Verdict::Passes("ns-hostpid"))
+        .hardened(Verdict::Refused(UNSAFE, "ns-hostpid")),
+        foreign("D6 Q43", "the mounts of a container with a GPU", "mount")
+            .bare(Bare::Unasked("it would change the mounts of the other"))
+            .refused(UNSAFE, "ns-path"),
+        foreign("D6", "the control groups of a container with a GPU", "cgroup")
+            .bare(Bare::Unasked("runtimes differ"))
+            .refused(UNSAFE, "ns-path"),
+        foreign("D6 Q43", "the processes of a container with a GPU", "pid")
+            .script(OTHERS)
+            .exposes()
+            .refused(UNSAFE, "ns-path"),
+        foreign("D16", "the shared memory of a container with a GPU", "ipc")
+            .asking(Verdict::Refused(UNSAFE, "ns-path"))
+            .hardened(Verdict::Refused(UNSAFE, "ns-path")),
+        foreign("D6 Q44 L", "the network of a container with a GPU", "network"),
+        foreign("D6 Q44", "the host name of a container with a GPU", "uts")
+            .hardened(Verdict::Refused(UNSAFE, "ns-path")),
+        without("Q44", "a pod's sandbox, as CRI writes it", "a_key_reaches_the_container_that_it_names"),
+        case("D7 Q43", "no mount namespace of its own", |_| without_own("mount"))
+            .bare(Bare::Unasked("its mounts would stay on the machine"))
+            .refused(UNSAFE, "ns-hostmnt"),
+        without("D15", "out of scope: a tenant may always pass its own open GPU on, which no runtime sees", None),
+    ]
+}
+
+fn fields() -> Vec<Case> {
+    vec![
+        case("D8", "the host's root as the container's", |_| at("/root/path", "/".into()))
+            .bare(Bare::Unasked("it would write on the machine"))
+            .always(Verdict::Either),
+        case("D8", "the node's /dev as the container's root", |run| {
+            at("/root/path", shown(&run.node("")).into())
+        })
+        .bare(Bare::Unasked("it would write on the node"))
+        .refused("TENANT_GPU_MOUNT", ""),
+        case("D9", "a root whose mounts are the host's too", |_| at("/linux/rootfsPropagation", "shared".into()))
+            .bare(Bare::Unasked("its mounts may reach the machine"))
+            .always(Verdict::Either)
+            .hardened(Verdict::Refused(UNSAFE, "rootfs-propagation")),
+        case("D10", "system calls answered by somebody else", |run| {
+            let seccomp = json!({
+                "defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64"],
+                "listenerPath": shown(&run.trap.join("socket")), "syscalls": [{"names": ["getcwd"], "action": "SCMP_ACT_NOTIFY"}],
+            });
+            at("/linux/seccomp", seccomp)
+        })
+        .bare(Bare::Fails)
+        .standard(Verdict::Either)
+        .hardened(Verdict::Refused(UNSAFE, "seccomp-listener")),
+        case("D11", "no AppArmor profile", |_| at("/process/apparmorProfile", "unconfined".into()))
+            .bare(Bare::Unasked("not every machine has AppArmor"))
+            .always(Verdict::Either),
+        case("D12 CVE-2022-0811", "a kernel parameter of the whole machine", |run| {
+            let value = Value::from(format!("|{}", shown(&run.trap.join("run"))));
+            at("/linux/sysctl", json!({"kernel.core_pattern": value}))
+        })
+        .bare(Bare::Fails)
+        .always(Verdict::Either),
+        case("D12 L", "a kernel parameter of its own network", |_| at("/linux/sysctl", json!({"net.ipv4.ip_forward": "1"}))),
+        case("D13", "the groups that own GPU nodes", |_| at("/process/user/additionalGids", json!([44, 104, 0]))),
+        case("D14 CVE-2024-21626", "a working folder behind a handle of the runtime's", |_| at("/process/cwd", "/proc/self/fd/7".into()))
+            .script("[ -e ../../../etc/hostname ] && [ -e ../../../var/lib/dpkg ] && echo LEAK the host's files")
+            .bare(Bare::Unasked("mended in the runc of this machine"))
+            .refused(UNSAFE, "process-cwd"),
+    ]
+}
