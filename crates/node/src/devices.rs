@@ -13,7 +13,8 @@ const DEEPEST: usize = 4;
 const MOST: usize = 4096;
 
 /// Character majors by name, from the text of `/proc/devices`; block devices are another space and left out.
-pub(crate) fn majors(bytes: &[u8]) -> Majors {
+#[must_use]
+pub fn majors(bytes: &[u8]) -> Majors {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines();
     lines.by_ref().find(|line| line.starts_with("Character devices:"));
