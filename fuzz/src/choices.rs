@@ -30,11 +30,6 @@ impl<'d> Choices<'d> {
         usize::from(self.byte()) % end.max(1)
     }
 
-    /// One time in `n`; never behind the end.
-    pub(crate) fn one_in(&mut self, n: u8) -> bool {
-        self.byte() % n == n - 1
-    }
-
     pub(crate) fn of<'l, T>(&mut self, list: &'l [T]) -> &'l T {
         let index = self.below(list.len());
         list.get(index).unwrap_or_else(|| panic!("nothing to choose from"))

@@ -347,6 +347,11 @@ impl Reader<'_, '_> {
             if (name.len() == 1) != (dashes == 1) {
                 self.doubt.get_or_insert((at, "one dash for one letter, two for a word"));
             }
+            // To crun the value of `-b=B` is `=B`. What a switch with a value means, each takes otherwise.
+            if inline.is_some() && (dashes == 1 || switches.contains(&name)) {
+                self.doubt
+                    .get_or_insert((at, "a value stands behind a word with two dashes only, and behind no switch"));
+            }
             let (value, held) = match (values.contains(&name), inline) {
                 (true, Some(value)) => (Some(value), at),
                 (true, None) => {

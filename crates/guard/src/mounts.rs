@@ -66,6 +66,10 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, groups: &mut Group
         // The kernel has one devtmpfs, wherever it is mounted.
         "devtmpfs" => report(dev(setting, "/dev", "mount-fstype"), || format!("{place}/type"), kind, out),
         "overlay" => {
+            if let Some(open) = options.clone().find(|option| option.ends_with('\\')) {
+                let refusal = unjudgeable(setting, kind, "an option ends with a `\\`, which takes the next one in");
+                report(Err(refusal), || format!("{place}/options"), open, out);
+            }
             for layer in options.flat_map(layers) {
                 let how = Bind { mount: Some(index), recursive: false, writable: false };
                 let verdict = bind(setting, &layer, how, groups);
@@ -92,31 +96,41 @@ fn is_writable<'o>(options: impl Iterator<Item = &'o str>) -> bool {
     last.is_none_or(|option| option == "rw")
 }
 
-/// The folders in an option of an overlay's; runtimes join options with commas. A `:` or `\` in a path stands behind a `\`.
-pub(crate) fn layers(option: &str) -> impl Iterator<Item = String> + '_ {
-    option.split(',').flat_map(|part| {
+/// The folders in an option of an overlay's; runtimes join options with commas. Kernels and keys differ in where a `\` takes
+/// its meaning from a `,` or `:` and where it is a part of the name, so each way to read a path is looked at.
+pub(crate) fn layers(option: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for part in option.split(',').chain(pieces(option, ',')) {
         let (key, value) = part.split_once('=').unwrap_or_default();
-        match key {
-            "lowerdir" | "lowerdir+" | "datadir+" => unescaped(value),
-            "upperdir" | "workdir" => vec![value.to_owned()],
-            _ => Vec::new(),
-        }
+        let values: Vec<&str> = match key {
+            "lowerdir" => pieces(value, ':').collect(),
+            "lowerdir+" | "datadir+" | "upperdir" | "workdir" => vec![value],
+            _ => continue,
+        };
+        paths.extend(values.into_iter().flat_map(|value| [value.to_owned(), unescaped(value)]));
+    }
+    paths.retain(|path| !path.is_empty());
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}
+
+/// A text cut where this letter stands without a `\` in front of it.
+fn pieces(text: &str, at: char) -> impl Iterator<Item = &str> {
+    let mut behind = false;
+    text.split(move |letter| {
+        let cut = letter == at && !behind;
+        behind = letter == '\\' && !behind;
+        cut
     })
 }
 
-fn unescaped(list: &str) -> Vec<String> {
-    let mut paths = vec![String::new()];
-    let mut letters = list.chars();
+fn unescaped(text: &str) -> String {
+    let (mut out, mut letters) = (String::with_capacity(text.len()), text.chars());
     while let Some(letter) = letters.next() {
-        match (letter, paths.last_mut()) {
-            (':', _) => paths.push(String::new()),
-            ('\\', Some(path)) => path.extend(letters.next()),
-            (letter, Some(path)) => path.push(letter),
-            (_, None) => {}
-        }
+        out.extend(if letter == '\\' { letters.next() } else { Some(letter) });
     }
-    paths.retain(|path| !path.is_empty());
-    paths
+    out
 }
 
 /// The root file system is bound too. Only what would show the host's own nodes is looked at.

@@ -224,10 +224,9 @@ fn getopt(flags: &[Flag], words: &[&str], out: &mut Vec<(&'static str, String)>)
             out.push((*names.first()?, value));
             continue;
         }
-        let mut letters = word.get(1..)?.char_indices();
-        while let Some((index, letter)) = letters.next() {
+        for (index, letter) in word.get(1..)?.char_indices() {
             let is = |name: &&str| name.chars().eq([letter]);
-            let (names, takes) = flags.iter().find(|(names, _)| names.iter().any(|name| is(name)))?;
+            let (names, takes) = flags.iter().find(|(names, _)| names.iter().any(is))?;
             if *takes {
                 let rest = word.get(1 + index + letter.len_utf8()..).unwrap_or_default();
                 let value = if rest.is_empty() { next()? } else { rest.to_owned() };
