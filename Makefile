@@ -8,10 +8,11 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 SYSCONF ?= /etc
 CARGO   ?= cargo
+export FUZZ_S TARGET
 # What engines are told, under share/quilt-gpu.
 ENGINES := daemon.json containerd-version-2.toml containerd-version-3.toml crio.conf podman.conf kubernetes.yaml
 
-.PHONY: build static dynamic prepare demo test conformance lint install uninstall clean
+.PHONY: build static dynamic prepare demo test conformance fuzz lint install uninstall clean
 
 build: static dynamic
 
@@ -55,6 +56,11 @@ conformance: prepare build
 	integration/setup.sh $(if $(QUICK),suites,runtime-tools)
 	integration/conformance/runc.sh $(if $(QUICK),--quick)
 	$(if $(QUICK),,integration/conformance/runtime-tools.sh)
+
+# New inputs for every reader of hostile input, FUZZ_S seconds each; TARGET=guard: that one alone. Needs a nightly compiler
+# and cargo-fuzz. What is known already is tried by make test, on any compiler.
+fuzz:
+	fuzz/run.sh
 
 # Installs what `make build` built.
 install:

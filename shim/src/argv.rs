@@ -8,7 +8,7 @@ use contract::{Code, Refusal};
 
 /// Verbs that are ours; everything else goes straight on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub enum Verb {
     /// Make a container, not yet running its program.
     Create,
     /// Make, start, wait, remove.
@@ -49,7 +49,7 @@ impl Verb {
 
     /// The word for it.
     #[must_use]
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
             Self::Run => "run",
@@ -159,17 +159,17 @@ const GLOBAL_SWITCHES: &[&str] = &["debug", "systemd-cgroup", "help", "h", "vers
 
 /// A command line with one of our verbs. Words are kept as they came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Call<'a> {
+pub struct Call<'a> {
     /// The verb.
-    pub(crate) verb: Verb,
+    pub verb: Verb,
     /// Where the verb stands among the words.
-    pub(crate) verb_index: usize,
+    pub verb_index: usize,
     /// The container id; empty when it is missing (the low-level runtime says so itself).
-    pub(crate) id: &'a str,
+    pub id: &'a str,
     /// Flags in order: name without dashes, value if it has one, and the index of the word that holds the value.
     flags: Vec<Flag<'a>>,
     /// Whether the words were read to their end without doubt.
-    pub(crate) clear: bool,
+    pub clear: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,27 +188,27 @@ impl<'a> Call<'a> {
 
     /// The value of a flag by its long or short name, and the index of the word that holds it.
     #[must_use]
-    pub(crate) fn value_at(&self, long: &str, short: &str) -> Option<(&'a str, usize)> {
+    pub fn value_at(&self, long: &str, short: &str) -> Option<(&'a str, usize)> {
         let flag = self.flags.iter().rev().find(|f| f.name == long || f.name == short)?;
         flag.value.map(|value| (value, flag.word))
     }
 
     /// Whether a flag is there.
     #[must_use]
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.flags.iter().any(|flag| flag.name == name)
     }
 
     /// The bundle as it was named; the current folder when it was not.
     #[must_use]
-    pub(crate) fn bundle(&self) -> &'a str {
+    pub fn bundle(&self) -> &'a str {
         self.value_at("bundle", "b").map_or(".", |(value, _)| value)
     }
 }
 
 /// What to do with a command line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Parsed<'a> {
+pub enum Parsed<'a> {
     /// Not ours: hand over untouched.
     Pass,
     /// Ours.
@@ -218,7 +218,7 @@ pub(crate) enum Parsed<'a> {
 /// Finds the verb without allocating: the first word that is not a flag or a flag's value.
 ///
 /// Returns `None` when nothing of it is ours, so that a pass-through costs this loop and nothing else.
-pub(crate) fn quick_verb<'a>(words: impl Iterator<Item = &'a [u8]>) -> Option<Verb> {
+pub fn quick_verb<'a>(words: impl Iterator<Item = &'a [u8]>) -> Option<Verb> {
     let mut skip = false;
     let mut doubt = false;
     for word in words {
@@ -277,7 +277,7 @@ fn flag_name(word: &[u8]) -> Option<(&[u8], bool)> {
 ///
 /// # Errors
 /// `UNSAFE_SPEC` naming the word that leaves doubt, before a verb that makes a container.
-pub(crate) fn parse<'a>(words: &[&'a str]) -> Result<Parsed<'a>, Refusal> {
+pub fn parse<'a>(words: &[&'a str]) -> Result<Parsed<'a>, Refusal> {
     let Some(verb) = quick_verb(words.iter().map(|w| w.as_bytes())) else {
         return Ok(Parsed::Pass);
     };
@@ -346,6 +346,11 @@ impl Reader<'_, '_> {
             // Go takes `-bundle` and `--b`, others read them otherwise.
             if (name.len() == 1) != (dashes == 1) {
                 self.doubt.get_or_insert((at, "one dash for one letter, two for a word"));
+            }
+            // To crun the value of `-b=B` is `=B`. What a switch with a value means, each takes otherwise.
+            if inline.is_some() && (dashes == 1 || switches.contains(&name)) {
+                self.doubt
+                    .get_or_insert((at, "a value stands behind a word with two dashes only, and behind no switch"));
             }
             let (value, held) = match (values.contains(&name), inline) {
                 (true, Some(value)) => (Some(value), at),

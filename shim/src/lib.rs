@@ -2,7 +2,7 @@
 //!
 //! Read `create` first: every step is one function there. `check` runs the same decision dry, `stage` is the hook's half.
 
-mod argv;
+pub mod argv;
 mod bundle;
 mod check;
 mod container;

@@ -105,6 +105,10 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, seen: &mut Seen, o
         // It is filled with what the image has there.
         "tmpfs" if has("tmpcopyup") => seen.folders.push(index),
         "overlay" => {
+            if let Some(open) = options.clone().find(|option| option.ends_with('\\')) {
+                let refusal = unjudgeable(setting, kind, "an option ends with a `\\`, which takes the next one in");
+                out.add(Err(refusal), &format_args!("{place}/options"), open);
+            }
             for (layer, writable) in options.flat_map(layers) {
                 let how = Bind { mount: Some(index), recursive: false, writable };
                 let verdict = bind(setting, &layer, how, seen);
@@ -150,32 +154,45 @@ fn is_writable<'o>(options: impl Iterator<Item = &'o str> + Clone) -> bool {
     last.is_none_or(|option| option == "rw") || options.into_iter().any(|option| option == "rrw")
 }
 
-/// The folders in an option of an overlay's, and whether it writes there; runtimes join options with commas. A `:` or `\` in a path stands behind a `\`.
-pub(crate) fn layers(option: &str) -> impl Iterator<Item = (String, bool)> + '_ {
-    option.split(',').flat_map(|part| {
+/// The folders in an option of an overlay's, and whether it writes there; runtimes join options with commas. Kernels and keys
+/// differ in where a `\` takes its meaning from a `,` or `:` and where it is a part of the name, so each way to read a path is
+/// looked at.
+pub(crate) fn layers(option: &str) -> Vec<(String, bool)> {
+    let mut paths = Vec::new();
+    for part in option.split(',').chain(pieces(option, ',')) {
         let (key, value) = part.split_once('=').unwrap_or_default();
-        let (paths, writable) = match key {
-            "lowerdir" | "lowerdir+" | "datadir+" => (unescaped(value), false),
-            "upperdir" | "workdir" => (vec![value.to_owned()], true),
-            _ => (Vec::new(), false),
+        let (values, writable): (Vec<&str>, bool) = match key {
+            "lowerdir" => (pieces(value, ':').collect(), false),
+            "lowerdir+" | "datadir+" => (vec![value], false),
+            "upperdir" | "workdir" => (vec![value], true),
+            _ => continue,
         };
-        paths.into_iter().map(move |path| (path, writable))
+        paths.extend(
+            values.into_iter().flat_map(|value| [value.to_owned(), unescaped(value)]).map(|path| (path, writable)),
+        );
+    }
+    paths.retain(|(path, _)| !path.is_empty());
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}
+
+/// A text cut where this letter stands without a `\` in front of it.
+fn pieces(text: &str, at: char) -> impl Iterator<Item = &str> {
+    let mut behind = false;
+    text.split(move |letter| {
+        let cut = letter == at && !behind;
+        behind = letter == '\\' && !behind;
+        cut
     })
 }
 
-fn unescaped(list: &str) -> Vec<String> {
-    let mut paths = vec![String::new()];
-    let mut letters = list.chars();
+fn unescaped(text: &str) -> String {
+    let (mut out, mut letters) = (String::with_capacity(text.len()), text.chars());
     while let Some(letter) = letters.next() {
-        match (letter, paths.last_mut()) {
-            (':', _) => paths.push(String::new()),
-            ('\\', Some(path)) => path.extend(letters.next()),
-            (letter, Some(path)) => path.push(letter),
-            (_, None) => {}
-        }
+        out.extend(if letter == '\\' { letters.next() } else { Some(letter) });
     }
-    paths.retain(|path| !path.is_empty());
-    paths
+    out
 }
 
 /// The root file system is bound too. Only what would show the host's own nodes is looked at.

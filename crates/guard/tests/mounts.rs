@@ -159,6 +159,11 @@ fn file_systems_that_are_or_show_dev() {
         ("overlay", r#""lowerdir=/et\\:c:/dev""#, DEV),
         ("overlay", r#""ro,lowerdir=/home/user,upperdir=/dev,workdir=/tmp/w""#, DEV),
         ("overlay", r#""lowerdir+=/dev""#, DEV),
+        // Found by fuzzing: a `:` in a key that takes one path, a `\` before a comma, one in a path that is not a list.
+        ("overlay", r#""lowerdir+=/home/user/to:dev""#, DEV),
+        ("overlay", r#""lowerdir=/etc,upperdir=/home/user/to\\,dev,workdir=/tmp/w""#, DEV),
+        ("overlay", r#""lowerdir=/etc,upperdir=/home/user/to\\dev,workdir=/tmp/w""#, DEV),
+        ("overlay", r#""lowerdir=/etc","upperdir=/home/user/to\\","dev""#, "UNSAFE_SPEC mount-unresolvable"),
         ("overlay", r#""lowerdir=/home/user::/dev/""#, DEV),
         ("overlay", r#""lowerdir=../../../dev""#, DEV),
         ("overlay", r#""lowerdir=/dev/dri""#, NODE),

@@ -27,7 +27,8 @@ fn numbered<'l>(lines: impl Iterator<Item = &'l str>) -> Majors {
 }
 
 /// Character majors by name, from the text of `/proc/devices`; block devices are another space and left out.
-pub(crate) fn majors(bytes: &[u8]) -> Majors {
+#[must_use]
+pub fn majors(bytes: &[u8]) -> Majors {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines();
     lines.by_ref().find(|line| line.starts_with("Character devices:"));

@@ -20,7 +20,7 @@ mod trust;
 mod write;
 
 pub use boot::{boot_id, now, rfc3339};
-pub use devices::check_node;
+pub use devices::{check_node, majors};
 pub use driver::facts;
 pub use error::NodeError;
 pub use file::file_id;

@@ -79,6 +79,12 @@ fn doubt_before_a_making_verb_is_refused_and_elsewhere_passes() {
         ("create --bundle A --bundle B ID", "refused argv/4 --bundle"),
         ("create --bundle A -b B ID", "refused argv/4 -b"),
         ("create -bundle A ID", "refused argv/2 -bundle"),
+        // crun reads the value of a letter with its `=`.
+        ("create -b=A ID", "refused argv/2 -b"),
+        ("update -r=- ID", "refused argv/2 -r"),
+        ("create --no-pivot=false ID", "refused argv/2 --no-pivot"),
+        ("--systemd-cgroup=false create ID", "refused argv/1 --systemd-cgroup"),
+        ("delete --force=false ID", "delete ID bundle=. root=None clear=false"),
         ("create --b A ID", "refused argv/2 --b"),
         ("create --config F ID", "refused argv/2 --config"),
         ("create -f F ID", "refused argv/2 -f"),

@@ -77,6 +77,10 @@ impl Default for Fake {
         fake.objects.insert("/dev/sda".to_owned(), Object::Block);
         fake.dir("/", |dir| dir.is_root = true);
         fake.dir("/dev", |dir| (dir.is_dev, dir.on_dev) = (true, true));
+        for link in ["to:dev", "to,dev", "todev"] {
+            let dir = Dir { real: "/dev".to_owned(), is_dev: true, on_dev: true, ..Dir::default() };
+            fake.objects.insert(format!("/home/user/{link}"), Object::Dir(dir));
+        }
         for folder in ["dri", "snd", "infiniband", "bus/usb", "vfio", "nvidia-caps", "char"] {
             let path = format!("/dev/{folder}");
             fake.dir(&path, |dir| dir.on_dev = true);

@@ -1,0 +1,4 @@
+//! See `fuzz::elf`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::elf::run(data));

@@ -1,0 +1,45 @@
+//! `ld.so.cache`: what was read is the same when it is written and read again, and every name stands in the file.
+
+use linker::cache::{Entry, parse};
+
+const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
+const HEADER: usize = 48;
+const EACH: usize = 24;
+
+/// Holds the reader to it.
+pub fn run(data: &[u8]) {
+    let Ok(entries) = parse(data) else { return };
+    assert!(entries.len() * EACH <= data.len(), "more entries than bytes");
+    for entry in entries.iter().take(64) {
+        for text in [entry.name, entry.path] {
+            let within = data.as_ptr_range();
+            assert!(text.is_empty() || within.contains(&text.as_ptr()), "a name from elsewhere");
+            assert!(text.len() < 4096 && !text.contains('\0'), "{text:?}");
+        }
+    }
+    let few = entries.get(..entries.len().min(256)).unwrap_or_default();
+    let written = write(few);
+    assert_eq!(parse(&written).as_deref(), Ok(few), "written and read again");
+}
+
+/// A cache as glibc 2.32 and later write it.
+fn write(entries: &[Entry<'_>]) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes();
+    out.extend(number(entries.len()));
+    out.resize(HEADER, 0);
+    let mut strings = Vec::new();
+    let start = HEADER + entries.len() * EACH;
+    for entry in entries {
+        out.extend(entry.flags.to_le_bytes());
+        for text in [entry.name, entry.path] {
+            out.extend(number(start + strings.len()));
+            strings.extend_from_slice(text.as_bytes());
+            strings.push(0);
+        }
+        out.extend([0; 4]);
+        out.extend(entry.hwcap.to_le_bytes());
+    }
+    out.extend(strings);
+    out
+}
