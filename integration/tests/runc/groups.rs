@@ -146,7 +146,7 @@ fn a_runtime_that_leaves_it_out_is_found_out() -> Result<()> {
 fn a_mount_that_the_host_shares_is_left_as_it_is() -> Result<()> {
     let Some(bench) = Bench::new("a_mount_that_the_host_shares_is_left_as_it_is", 1)? else { return Ok(()) };
     let shared = |spec: &mut serde_json::Value| spec["linux"]["rootfsPropagation"] = "rshared".into();
-    let spec = Spec::new().bind(Path::new("/sys"), "/x", &["rshared"]).edit(shared);
+    let spec = Spec::new().bind(Path::new("/sys"), "/x", &["rshared", "ro"]).edit(shared);
     let bundle = bench.sharing("shared", &spec)?;
     bench.refused("shared", &bundle, &["UNSAFE_SPEC", "rslave"])?;
     let table = std::fs::read_to_string("/proc/self/mountinfo").map_err(|e| Error::new(e.to_string()))?;

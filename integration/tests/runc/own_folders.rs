@@ -14,8 +14,11 @@ fn a_container_cannot_read_or_free_leases_through_a_mount() -> Result<()> {
     let state = bench.site.quilt.state();
     // The configuration lies between: that folder itself may not be bound.
     let above = state.parent().and_then(|folder| folder.parent()).unwrap();
-    for (id, source, options) in [("rw", above, &[][..]), ("ro", above, &["ro"]), ("top", above.parent().unwrap(), &[])]
-    {
+    let top = above.parent().unwrap();
+    // Who may rename a folder in between puts another record in its place.
+    let bundle = bench.bundle("higher", &Spec::new().bind(top, "/x", &[]))?;
+    bench.refused("higher", &bundle, &["UNSAFE_SPEC", "in its place"])?;
+    for (id, source, options) in [("rw", above, &[][..]), ("ro", above, &["ro"]), ("top", top, &["ro"])] {
         let below = state.strip_prefix(source).unwrap().display().to_string();
         let script = format!("cd /x; find {below} -mindepth 1; rm -rf {below}/leases; mkdir -p {below}/mine");
         let spec = Spec::new().bind(source, "/x", options).args(["sh", "-c", &script]);
