@@ -33,7 +33,8 @@ fn anything(data: &[u8]) {
     assert!(mounts.len() <= data.split(|&byte| byte == b'\n').count());
     for mount in mounts {
         let line = format!(
-            "0 0 {}:{} {} {} {} {} - {} {} {}",
+            "{} 0 {}:{} {} {} {} {} - {} {} {}",
+            mount.id,
             mount.dev.0,
             mount.dev.1,
             escape(&mount.root),
