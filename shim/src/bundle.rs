@@ -104,7 +104,8 @@ fn loose(folder: &Path, config: &Metadata) -> Option<Loose> {
         })
     };
     let found = judged(&folder.join("config.json"), config).or_else(|| chain(folder));
-    found.or_else(|| folder.canonicalize().ok().filter(|_| links.get()).and_then(|real| chain(&real)))
+    let through_links = || folder.canonicalize().ok().and_then(|real| chain(&real));
+    found.or_else(|| if links.get() { through_links() } else { None })
 }
 
 /// The container's root file system, from `root.path`; relative to the bundle, as OCI wants.

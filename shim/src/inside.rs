@@ -16,6 +16,8 @@ use crate::verify::{Created, Wrong, confined, unknown};
 pub(crate) fn judged(created: &Created<'_>, table: &mountinfo::Table) -> Result<(), Wrong> {
     let inside = Inside::of(table, created.pid, created.base).map_err(unknown)?;
     let judgement = &created.decision.judgement;
+    // Hooks run before masks are made, and before crun makes `ro` of a mount true.
+    let complete = created.base == Path::new("/");
     if let Some(contract) = created.contract {
         nodes(inside.root(), contract)?;
         files(created, inside.root())?;
@@ -23,8 +25,7 @@ pub(crate) fn judged(created: &Created<'_>, table: &mountinfo::Table) -> Result<
     if created.changed {
         foreign_nodes(created, &inside)?;
         namespaces(created)?;
-        // Hooks run before the runtime gets there.
-        if created.base == Path::new("/") {
+        if complete {
             masks(created, &inside)?;
         }
     }
@@ -36,7 +37,8 @@ pub(crate) fn judged(created: &Created<'_>, table: &mountinfo::Table) -> Result<
         )));
     }
     // Inside a user namespace nothing filters, and control groups are other users' files.
-    if judgement.sealed && judgement.writes_groups && created.system.initial_user_namespace() {
+    let may_leave = complete && judgement.sealed && judgement.writes_groups;
+    if judgement.changes.covers_groups() || may_leave && created.system.initial_user_namespace() {
         confined(created.pid, created.base)?;
     }
     Ok(())

@@ -120,6 +120,7 @@ fn value<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
 fn report(file: &Path) -> io::Result<()> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or("").trim();
+    let capabilities: Vec<&str> = status.lines().filter(|line| line.starts_with("Cap")).collect();
     let report = json!({
         "argv": list("/proc/self/cmdline")?,
         "env": list("/proc/self/environ")?,
@@ -132,7 +133,7 @@ fn report(file: &Path) -> io::Result<()> {
         "ignored": line("SigIgn:"),
         "caught": line("SigCgt:"),
         "no_new_privs": line("NoNewPrivs:"),
-        "capabilities": ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"].map(line),
+        "capabilities": capabilities,
         "groups": line("Groups:"),
         "limits": fs::read_to_string("/proc/self/limits")?,
         "oom": fs::read_to_string("/proc/self/oom_score_adj")?,
