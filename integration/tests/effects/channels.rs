@@ -16,7 +16,7 @@ const WISHES: &str = "tr '\\0' '\\n' </proc/$$/environ | grep -x 'NVIDIA_VISIBLE
      [ $(tr '\\0' '\\n' </proc/$$/environ | grep -c '^NVIDIA_VISIBLE_DEVICES=') -gt 1 ] && echo LEAK two readers, two answers; true";
 
 pub(crate) fn cases() -> Vec<Case> {
-    [hooks(), annotations(), environment()].into_iter().flatten().collect()
+    [hooks(), annotations(), environment(), inside()].into_iter().flatten().collect()
 }
 
 /// A program that leaves a trace on the host, by this name.
@@ -107,10 +107,12 @@ fn annotations() -> Vec<Case> {
     ]
 }
 
+/// A container with these variables.
+fn pairs(list: &'static [(&'static str, &'static str)]) -> impl Fn(&Run<'_>) -> Spec + Send + Sync {
+    move |_| list.iter().fold(Spec::new(), |spec, (key, value)| spec.env(key, value))
+}
+
 fn environment() -> Vec<Case> {
-    let pairs = |list: &'static [(&'static str, &'static str)]| {
-        move |_: &Run<'_>| list.iter().fold(Spec::new(), |spec, (key, value)| spec.env(key, value))
-    };
     vec![
         case(
             "E7 E13 Q47",
@@ -144,6 +146,12 @@ fn environment() -> Vec<Case> {
         })
         .always(Verdict::Noted("mount-visible-devices"))
         .hardened(Verdict::Refused(UNSAFE, "mount-visible-devices")),
+    ]
+}
+
+/// What programs in the container read, and nobody else may.
+fn inside() -> Vec<Case> {
+    vec![
         case(
             "E11",
             "CUDA's own variables",

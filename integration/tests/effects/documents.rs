@@ -33,11 +33,17 @@ fn doubled(run: &Run<'_>, text: &str, key: &str, first: bool) -> Vec<u8> {
     format!("{{\"{}\":{},\"{}\":{},{rest}", two.0, two.1, one.0, one.1).into_bytes()
 }
 
+const DIFFERS: Bare = Bare::Unasked("readers differ");
+
 pub(crate) fn cases() -> Vec<Case> {
-    let differs = Bare::Unasked("readers differ");
+    [readers(), sizes()].into_iter().flatten().collect()
+}
+
+/// What one reader takes and another does not.
+fn readers() -> Vec<Case> {
     let twice = |what, bytes| {
         let mut case = hostile("F1 Q50", what, bytes).brings_a_node();
-        case = case.only_on(&[(Place::Runc, differs), (Place::Crun, differs), (Place::Crun128, differs)]);
+        case = case.only_on(&[(Place::Runc, DIFFERS), (Place::Crun, DIFFERS), (Place::Crun128, DIFFERS)]);
         case.refused(UNSAFE, "")
     };
     vec![
@@ -58,30 +64,36 @@ pub(crate) fn cases() -> Vec<Case> {
         hostile("F7 Q52", "a comment", |_, text| text.replacen('{', "{/* \"mounts\":[], */", 1).into_bytes())
             .bare(Bare::Fails)
             .on(Place::Crun, Bare::Closed)
-            .on(Place::Crun128, differs),
+            .on(Place::Crun128, DIFFERS),
         hostile("F8 Q52", "half of a pair", |_, text| {
             text.replacen("\"PATH=", "\"A=\\ud800\",\"PATH=", 1).into_bytes()
         })
-        .bare(differs)
-        .on(Place::Crun, differs),
+        .bare(DIFFERS)
+        .on(Place::Crun, DIFFERS),
         hostile("F8", "bytes that are no text", |_, text| {
             let (before, behind) = text.split_once("\"PATH=").unwrap_or_default();
             [before.as_bytes(), b"\"A=\xff\xfe\",\"PATH=", behind.as_bytes()].concat()
         })
-        .bare(differs),
+        .bare(DIFFERS),
         hostile("F9 Q52", "a byte order mark", |_, text| format!("\u{feff}{text}").into_bytes()).bare(Bare::Fails),
         hostile("F11 Q52", "a fraction for a number", |_, text| {
             text.replacen("\"major\":1,", "\"major\":195.0,", 1).into_bytes()
         })
-        .bare(differs),
+        .bare(DIFFERS),
         hostile("F11", "an exponent for a number", |_, text| {
             text.replacen("\"major\":1,", "\"major\":1.95e2,", 1).into_bytes()
         })
-        .bare(differs),
+        .bare(DIFFERS),
         hostile("F11", "a number beyond all numbers", |_, text| {
             text.replacen("\"major\":1,", "\"major\":18446744073709551811,", 1).into_bytes()
         })
-        .bare(differs),
+        .bare(DIFFERS),
+    ]
+}
+
+/// What is too much, and what nobody knows.
+fn sizes() -> Vec<Case> {
+    vec![
         hostile("F12 Q52", "200 levels", |_, text| {
             text.replacen('{', &format!("{{\"x\":{}{},", "[".repeat(200), "]".repeat(200)), 1).into_bytes()
         }),
@@ -95,12 +107,12 @@ pub(crate) fn cases() -> Vec<Case> {
             .bytes(|_, text| text.replacen('{', "{\"x-unknown\":{\"a\":[1,2,{\"b\":null}]},", 1).into_bytes()),
         case("F14 Q53", "a field in a device that nobody knows", |_| Spec::new().device("/dev/f", 'c', 10, 229))
             .bytes(|_, text| text.replacen("\"path\":\"/dev/f\"", "\"path\":\"/dev/f\",\"Major\":195", 1).into_bytes())
-            .bare(differs)
+            .bare(DIFFERS)
             .refused(UNSAFE, ""),
         case("F14", "a rule without letters", |_| {
             Spec::new().rule(json!({"allow": true, "type": "c", "major": 10, "minor": 229}))
         })
-        .bare(differs)
+        .bare(DIFFERS)
         .always(Verdict::Either),
         without("F14", "unknown fields are kept byte for byte", "specs_without_gpus_are_left_alone_on_every_node"),
     ]

@@ -15,7 +15,7 @@ const MOUNT: &str = "TENANT_GPU_MOUNT";
 const UNSAFE: &str = "UNSAFE_SPEC";
 
 pub(crate) fn cases() -> Vec<Case> {
-    [starts(), later(), elsewhere()].into_iter().flatten().collect()
+    [starts(), spellings(), added(), updated(), elsewhere()].into_iter().flatten().collect()
 }
 
 /// What an ended call showed.
@@ -69,6 +69,45 @@ fn created_by(run: &Run<'_>, bundle: &Bundle, words: &[&str]) -> Result<Outcome>
 }
 
 fn starts() -> Vec<Case> {
+    vec![
+        case("H1 Q65", "run instead of create, with a node", |run| bind(run.node("nvidia0")))
+            .drive(|run, bundle| of(run, &run.runc().run(&run.id, bundle)?))
+            .brings_a_node()
+            .refused(MOUNT, "mount-gpu-node"),
+        case("H1 Q65", "run instead of create", |_| Spec::new())
+            .drive(|run, bundle| of(run, &run.runc().run(&run.id, bundle)?)),
+        case("H4", "a document that is a link", |run| bind(run.node("nvidia0")))
+            .drive(|run, bundle| {
+                let (config, real) = (bundle.config(), bundle.path.join("real.json"));
+                let moved = fs::rename(&config, &real).and_then(|()| std::os::unix::fs::symlink("real.json", &config));
+                moved.map_err(|e| Error::new(e.to_string()))?;
+                run.live(bundle)
+            })
+            .brings_a_node()
+            .always(Verdict::Refused("", "")),
+        case("H9 Q65", "no change of root", |_| Spec::new())
+            .drive(|run, bundle| {
+                created_by(run, bundle, &["create", "--no-pivot", "-b", "EVIL", "--pid-file", "PIDFILE", "ID"])
+            })
+            .hardened(Verdict::Refused(UNSAFE, "args-no-pivot")),
+        case("H10 Q65", "an id that climbs", |_| Spec::new())
+            .drive(|run, bundle| created_by(run, bundle, &["create", "-b", "EVIL", "--pid-file", "PIDFILE", "../ID"]))
+            .bare(Bare::Fails)
+            .always(Verdict::Either),
+        case("H2 CVE-2026-53492", "a checkpoint", |_| Spec::new())
+            .drive(|run, bundle| {
+                let (folder, image) = (text(&bundle.path), text(&run.trap.with_extension("image")));
+                let words = ["restore", "--bundle", &folder, "--image-path", &image, &run.id];
+                Ok(not_made(&run.runc().call(&run.id, &words)?))
+            })
+            .bare(Bare::Fails)
+            .always(Verdict::Fails)
+            .asking(Verdict::Refused("POLICY", "")),
+    ]
+}
+
+/// The same call in other words.
+fn spellings() -> Vec<Case> {
     let spelt = |what, words: &'static [&'static str], bare, verdict: Verdict| {
         case("H3 Q65", what, |run| bind(run.node("nvidia0")))
             .drive(move |run, bundle| created_by(run, bundle, words))
@@ -79,12 +118,6 @@ fn starts() -> Vec<Case> {
     let refused = Verdict::Refused(MOUNT, "mount-gpu-node");
     let ambiguous = Verdict::Refused(UNSAFE, "");
     vec![
-        case("H1 Q65", "run instead of create, with a node", |run| bind(run.node("nvidia0")))
-            .drive(|run, bundle| of(run, &run.runc().run(&run.id, bundle)?))
-            .brings_a_node()
-            .refused(MOUNT, "mount-gpu-node"),
-        case("H1 Q65", "run instead of create", |_| Spec::new())
-            .drive(|run, bundle| of(run, &run.runc().run(&run.id, bundle)?)),
         spelt(
             "two bundles, the second the evil one",
             &["create", "--bundle", "HARMLESS", "--bundle", "EVIL", "--pid-file", "PIDFILE", "ID"],
@@ -122,33 +155,6 @@ fn starts() -> Vec<Case> {
             Bare::Exposes,
             refused,
         ),
-        case("H4", "a document that is a link", |run| bind(run.node("nvidia0")))
-            .drive(|run, bundle| {
-                let (config, real) = (bundle.config(), bundle.path.join("real.json"));
-                let moved = fs::rename(&config, &real).and_then(|()| std::os::unix::fs::symlink("real.json", &config));
-                moved.map_err(|e| Error::new(e.to_string()))?;
-                run.live(bundle)
-            })
-            .brings_a_node()
-            .always(Verdict::Refused("", "")),
-        case("H9 Q65", "no change of root", |_| Spec::new())
-            .drive(|run, bundle| {
-                created_by(run, bundle, &["create", "--no-pivot", "-b", "EVIL", "--pid-file", "PIDFILE", "ID"])
-            })
-            .hardened(Verdict::Refused(UNSAFE, "args-no-pivot")),
-        case("H10 Q65", "an id that climbs", |_| Spec::new())
-            .drive(|run, bundle| created_by(run, bundle, &["create", "-b", "EVIL", "--pid-file", "PIDFILE", "../ID"]))
-            .bare(Bare::Fails)
-            .always(Verdict::Either),
-        case("H2 CVE-2026-53492", "a checkpoint", |_| Spec::new())
-            .drive(|run, bundle| {
-                let (folder, image) = (text(&bundle.path), text(&run.trap.with_extension("image")));
-                let words = ["restore", "--bundle", &folder, "--image-path", &image, &run.id];
-                Ok(not_made(&run.runc().call(&run.id, &words)?))
-            })
-            .bare(Bare::Fails)
-            .always(Verdict::Fails)
-            .asking(Verdict::Refused("POLICY", "")),
     ]
 }
 
@@ -186,7 +192,8 @@ const ALL: [&str; 10] = [
 const UNDO: &str = "mkdir -p /mnt/g; mount -t cgroup -o devices none /mnt/g 2>/dev/null && echo 0 >/mnt/g/cgroup.procs; \
      mount -t devtmpfs none /mnt/d 2>/dev/null && echo LEAK the nodes of the host";
 
-fn later() -> Vec<Case> {
+/// Processes that are added.
+fn added() -> Vec<Case> {
     vec![
         case("H5 Q66 CVE-2022-29162 CVE-2022-27650", "exec with all capabilities, by a file", |_| Spec::new())
             .script(UNDO)
@@ -237,6 +244,11 @@ fn later() -> Vec<Case> {
             })
             .bare(Bare::Unasked("it may move to a group of the machine's"))
             .refused(UNSAFE, ""),
+    ]
+}
+
+fn updated() -> Vec<Case> {
+    vec![
         case("H7 Q66", "an update with a list of devices", |_| Spec::new())
             .drive(|run, bundle| {
                 meanwhile(run, bundle, || {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::case::{Bare, Case, Verdict, at, case, fallible, put, without};
 use crate::mounts::ESCAPE;
-use crate::world::Place;
+use crate::world::{Place, World};
 
 const RULE: &str = "TENANT_GPU_RULE";
 const UNSAFE: &str = "UNSAFE_SPEC";
@@ -13,7 +13,7 @@ const WILDCARD: &str = "cgroup-wildcard";
 const GPU: &str = "cgroup-gpu-rule";
 
 pub(crate) fn cases() -> Vec<Case> {
-    [open(), lists(), groups()].into_iter().flatten().collect()
+    [open(), orders(), lists(), groups(), places()].into_iter().flatten().collect()
 }
 
 /// A rule that opens GPUs under runc, whatever the version.
@@ -62,18 +62,50 @@ fn open() -> Vec<Case> {
     ]
 }
 
+/// A rule for a GPU's major, or one GPU.
+fn rule(allow: bool, minor: Option<u64>, access: &str) -> Value {
+    let mut rule = json!({"allow": allow, "type": "c", "major": 195, "access": access});
+    if let Some(minor) = minor {
+        rule["minor"] = minor.into();
+    }
+    rule
+}
+
+/// On every low-level runtime, as each reads lists in its own way.
+fn on_all(ids: &'static str, what: &'static str, rules: fn() -> Vec<Value>) -> Case {
+    let either = Bare::Unasked("runtimes read lists in different ways");
+    let places = [Place::Runc, Place::Runc2, Place::Crun, Place::Crun2, Place::Youki].map(|place| (place, either));
+    case(ids, what, move |_| rules().into_iter().fold(Spec::new(), Spec::rule)).only_on(&places)
+}
+
+/// More than one rule for one number.
+fn orders() -> Vec<Case> {
+    vec![
+        on_all("C5", "reading and writing in two rules", || vec![rule(true, Some(0), "r"), rule(true, Some(0), "w")])
+            .on(Place::Runc, Bare::Exposes)
+            .on(Place::Runc2, Bare::Exposes)
+            .refused(RULE, GPU),
+        on_all("C6", "one GPU allowed, then its major denied", || {
+            vec![rule(true, Some(0), "rw"), rule(false, None, "rwm")]
+        })
+        .on(Place::Runc, Bare::Exposes)
+        .refused(RULE, GPU),
+        on_all("C6", "everything allowed, then one GPU denied", || {
+            vec![json!({"allow": true, "access": "rwm"}), rule(false, Some(0), "rwm")]
+        })
+        .standard(Verdict::Noted("cgroup-canon"))
+        .asking(Verdict::Refused(RULE, WILDCARD))
+        .hardened(Verdict::Refused(RULE, WILDCARD)),
+        on_all("C6", "one GPU denied, then allowed", || vec![rule(false, Some(0), "rwm"), rule(true, Some(0), "rwm")])
+            .on(Place::Runc, Bare::Exposes)
+            .refused(RULE, GPU),
+        case("C16", "a rule that denies what is granted", |_| Spec::new().rule(rule(false, None, "rwm")))
+            .on(Place::Runc2, Bare::Closed),
+    ]
+}
+
 fn lists() -> Vec<Case> {
-    let rule = |allow: bool, major: u64, minor: Option<u64>, access: &str| {
-        let mut rule = json!({"allow": allow, "type": "c", "major": major, "access": access});
-        if let Some(minor) = minor {
-            rule["minor"] = minor.into();
-        }
-        rule
-    };
-    let either = Bare::Unasked("runtimes read the order in different ways");
-    let three = |case: Case| {
-        case.only_on(&[(Place::Runc, either), (Place::Runc2, either), (Place::Crun, either), (Place::Crun2, either)])
-    };
+    let odd = |what, rule: fn() -> Vec<Value>| on_all("C9", what, rule).always(Verdict::Either);
     let empty = |what, list: Option<Value>| {
         case("C7 Q36 GHSA-g54h-m393-cpwq", what, move |_| match &list {
             Some(list) => at("/linux/resources/devices", list.clone()),
@@ -88,28 +120,6 @@ fn lists() -> Vec<Case> {
         ])
     };
     vec![
-        case("C5", "reading and writing in two rules", move |_| {
-            Spec::new().rule(rule(true, 195, Some(0), "r")).rule(rule(true, 195, Some(0), "w"))
-        })
-        .exposes()
-        .on(Place::Runc2, Bare::Exposes)
-        .refused(RULE, GPU),
-        three(case("C6", "one GPU allowed, then its major denied", move |_| {
-            Spec::new().rule(rule(true, 195, Some(0), "rw")).rule(rule(false, 195, None, "rwm"))
-        }))
-        .on(Place::Runc, Bare::Exposes)
-        .refused(RULE, GPU),
-        three(case("C6", "everything allowed, then one GPU denied", move |_| {
-            Spec::new().rule(json!({"allow": true, "access": "rwm"})).rule(rule(false, 195, Some(0), "rwm"))
-        }))
-        .standard(Verdict::Noted("cgroup-canon"))
-        .asking(Verdict::Refused(RULE, WILDCARD))
-        .hardened(Verdict::Refused(RULE, WILDCARD)),
-        three(case("C6", "one GPU denied, then allowed", move |_| {
-            Spec::new().rule(rule(false, 195, Some(0), "rwm")).rule(rule(true, 195, Some(0), "rwm"))
-        }))
-        .on(Place::Runc, Bare::Exposes)
-        .refused(RULE, GPU),
         empty("an empty list", Some(json!([]))),
         empty("no resources at all", None),
         case("C8 CVE-2020-2023", "nodes may be made, not opened", |_| Spec::new().allow('c', None, None, "m"))
@@ -121,26 +131,17 @@ fn lists() -> Vec<Case> {
                 .rule(json!({"allow": true, "type": "c", "major": 4_294_967_491_u64, "minor": 0, "access": "rw"}))
         })
         .bare(Bare::Unasked("it may wrap round to a GPU's"))
+        .on(Place::Runc2, Bare::Unasked("the same"))
         .on(Place::Crun, Bare::Unasked("the same"))
         .refused(UNSAFE, "cgroup-rule-shape"),
-        three(case("C9", "a rule for a GPU without letters", move |_| {
-            Spec::new().rule(json!({"allow": true, "type": "c", "major": 195, "minor": 0}))
-        }))
-        .always(Verdict::Either),
-        three(case("C9", "a rule for a GPU with no letter", move |_| {
-            Spec::new().rule(json!({"allow": true, "type": "c", "major": 195, "minor": 0, "access": ""}))
-        }))
-        .always(Verdict::Either),
-        three(case("C9", "a rule for a GPU in large letters", move |_| {
-            Spec::new().rule(json!({"allow": true, "type": "C", "major": 195, "minor": 0, "access": "RW"}))
-        }))
-        .always(Verdict::Either),
-        three(case("C9", "a rule for an unbuffered device", move |_| {
-            Spec::new().rule(json!({"allow": true, "type": "u", "major": 195, "minor": 0, "access": "rw"}))
-        }))
-        .always(Verdict::Either),
-        case("C16", "a rule that denies what is granted", move |_| Spec::new().rule(rule(false, 195, None, "rwm")))
-            .on(Place::Runc2, Bare::Closed),
+        odd("a rule for a GPU without letters", || vec![json!({"allow": true, "type": "c", "major": 195, "minor": 0})]),
+        odd("a rule for a GPU with no letter", || vec![rule(true, Some(0), "")]),
+        odd("a rule for a GPU in large letters", || {
+            vec![json!({"allow": true, "type": "C", "major": 195, "minor": 0, "access": "RW"})]
+        }),
+        odd("a rule for an unbuffered device", || {
+            vec![json!({"allow": true, "type": "u", "major": 195, "minor": 0, "access": "rw"})]
+        }),
         without("C13", "a low-level runtime that attaches no filter, and says nothing", "youki_without_programs"),
         without("C13 Q38", "one that cannot attach any, and fails only then", "lists_of_youki"),
         without(
@@ -151,31 +152,27 @@ fn lists() -> Vec<Case> {
     ]
 }
 
-fn groups() -> Vec<Case> {
+/// Where in the control groups a container is.
+fn places() -> Vec<Case> {
     let machine = Bare::Unasked("it would change a group that is not the test's");
-    let unified = |what, key: &'static str| {
-        case("C15", what, move |_| at("/linux/resources/unified", json!({key: "1"})))
-            .only_on(&[(Place::Runc2, Bare::Unasked("it moves processes of the machine"))])
-            .refused(UNSAFE, "cgroup-unified")
-    };
     vec![
         case("C10 Q39", "the top of the control groups", |_| at("/linux/cgroupsPath", "/".into()))
             .bare(machine)
+            .on(Place::Runc2, machine)
             .refused(UNSAFE, "cgroup-path"),
         case("C10 Q39", "a group with dots in its path", |_| at("/linux/cgroupsPath", "/a/../b".into()))
             .bare(machine)
+            .on(Place::Runc2, machine)
             .refused(UNSAFE, "cgroup-path"),
         fallible("C10 Q39", "the group of a container with a GPU", |run| {
             run.world.holder(run.by)?;
-            let hardened = run.by == crate::world::By::Hardened;
-            Ok(Spec::new().cgroup(&run.world.cgroup(if hardened { "holder-hardened" } else { "holder" })))
+            Ok(Spec::new().cgroup(&run.world.cgroup(World::holder_of(run.by))))
         })
         .bare(machine)
         .refused(UNSAFE, "cgroup-path"),
         fallible("C10", "a group below that of a container with a GPU", |run| {
             run.world.holder(run.by)?;
-            let hardened = run.by == crate::world::By::Hardened;
-            let above = run.world.cgroup(if hardened { "holder-hardened" } else { "holder" });
+            let above = run.world.cgroup(World::holder_of(run.by));
             Ok(Spec::new().cgroup(&format!("{above}/{}", run.id)))
         })
         .bare(machine)
@@ -185,6 +182,17 @@ fn groups() -> Vec<Case> {
             Spec::new().cgroup(&name)
         })
         .hardened(Verdict::Refused(UNSAFE, "cgroup-path")),
+    ]
+}
+
+/// What it can do with those that it sees.
+fn groups() -> Vec<Case> {
+    let unified = |what, key: &'static str| {
+        case("C15", what, move |_| at("/linux/resources/unified", json!({key: "1"})))
+            .only_on(&[(Place::Runc2, Bare::Unasked("it moves processes of the machine"))])
+            .refused(UNSAFE, "cgroup-unified")
+    };
+    vec![
         case("C11", "control groups that it may write, in the host's namespace", |_| {
             Spec::new().mount(json!({
                 "destination": "/t", "type": "cgroup", "source": "cgroup", "options": ["nosuid", "noexec", "nodev"],

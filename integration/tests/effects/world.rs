@@ -201,9 +201,14 @@ impl World {
         make().map_err(|e| e.to_string())
     }
 
-    /// The first process of a container that has a GPU and stays, in the ledger of that profile.
+    /// The container that has a GPU and stays, in the ledger of that profile.
+    pub(crate) fn holder_of(by: By) -> &'static str {
+        if by == By::Hardened { "holder-hardened" } else { "holder" }
+    }
+
+    /// Its first process.
     pub(crate) fn holder(&self, by: By) -> Result<i32> {
-        let name = if by == By::Hardened { "holder-hardened" } else { "holder" };
+        let name = Self::holder_of(by);
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, pid)) = holders.iter().find(|(held, _)| *held == name) {
             return Ok(*pid);
