@@ -4,7 +4,7 @@
 use contract::json::{self, JsonError, MAX_DEPTH, Node, Value};
 
 /// Values whose spans are read again, one by one: it costs their length each.
-const MOST_AGAIN: usize = 64;
+const MOST_AGAIN: usize = 16;
 
 /// Holds the reader to it.
 pub fn run(data: &[u8]) {

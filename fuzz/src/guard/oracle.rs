@@ -4,7 +4,7 @@ use guard::LowLevel;
 use serde_json::Value;
 
 use super::Ways;
-use super::rules::{self, Raw};
+use super::rules::{self, Raw, Readings};
 use super::world::{BUNDLE, Entry, Mounted, OWN, Why, World, below};
 
 const INJECTORS: [&str; 5] = [
@@ -111,18 +111,19 @@ impl Outcome<'_> {
         minors.retain(|minor| (0..=0xf_ffff).contains(minor));
         minors.sort_unstable();
         minors.dedup();
+        let readings = Readings::of(rules, open);
         for major in self.world.gpu_majors() {
             for minor in &minors {
                 let device = (major, u32::try_from(*minor).unwrap_or_default());
                 if self.world.is_gpu(device.0, device.1) && !self.ways.granted.contains(&device) {
-                    let found = rules::opened_by(&rules, (major.into(), *minor), open);
-                    assert!(found.is_none(), "{device:?} is open to {found:?} in {rules:?}");
+                    let found = readings.open((major.into(), *minor));
+                    assert!(found.is_none(), "{device:?} is open to {found:?} in {}", self.after);
                 }
             }
         }
         for device in &self.ways.granted {
-            let found = rules::opened_by(&rules, (device.0.into(), device.1.into()), open);
-            assert!(found.is_some(), "{device:?} is granted, and closed in {rules:?}");
+            let found = readings.open((device.0.into(), device.1.into()));
+            assert!(found.is_some(), "{device:?} is granted, and closed in {}", self.after);
         }
     }
 

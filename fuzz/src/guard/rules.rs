@@ -65,21 +65,33 @@ impl Raw {
     }
 }
 
-/// The first reading that lets a character device be opened. `open`: what the group is before its first rule.
-pub(super) fn opened_by(rules: &[Raw], device: (i64, i64), open: bool) -> Option<&'static str> {
-    let wanted = [READ, WRITE, READ | WRITE];
-    let exceptions = Exceptions::of(rules, open);
-    let youki = cleared(rules);
-    let any = |permits: &dyn Fn(u8) -> bool| wanted.iter().any(|letters| permits(*letters));
-    let readings: [(&'static str, bool); 6] = [
-        ("kernel, version 1", any(&|w| exceptions.kernel(device, w))),
-        ("runc, version 2", any(&|w| exceptions.program(device, w))),
-        ("crun, by overlap", any(&|w| asked(rules.iter().rev(), device, |l| l & w != 0))),
-        ("crun, by inclusion", any(&|w| asked(rules.iter().rev(), device, |l| l & w == w))),
-        ("youki, by overlap", any(&|w| asked(youki.iter(), device, |l| l & w != 0))),
-        ("youki, by inclusion", any(&|w| asked(youki.iter(), device, |l| l & w == w))),
-    ];
-    readings.into_iter().find(|reading| reading.1).map(|reading| reading.0)
+/// A list in every reading.
+pub(super) struct Readings {
+    rules: Vec<Raw>,
+    cleared: Vec<Raw>,
+    exceptions: Exceptions,
+}
+
+impl Readings {
+    /// `open`: what the group is before the first rule.
+    pub(super) fn of(rules: Vec<Raw>, open: bool) -> Self {
+        Self { cleared: cleared(&rules), exceptions: Exceptions::of(&rules, open), rules }
+    }
+
+    /// The first reading that lets a character device be opened.
+    pub(super) fn open(&self, device: (i64, i64)) -> Option<&'static str> {
+        let Self { rules, cleared, exceptions } = self;
+        let any = |permits: &dyn Fn(u8) -> bool| [READ, WRITE, READ | WRITE].iter().any(|letters| permits(*letters));
+        let readings: [(&'static str, &dyn Fn(u8) -> bool); 6] = [
+            ("kernel, version 1", &|w| exceptions.kernel(device, w)),
+            ("runc, version 2", &|w| exceptions.program(device, w)),
+            ("crun, by overlap", &|w| asked(rules.iter().rev(), device, |l| l & w != 0)),
+            ("crun, by inclusion", &|w| asked(rules.iter().rev(), device, |l| l & w == w)),
+            ("youki, by overlap", &|w| asked(cleared.iter(), device, |l| l & w != 0)),
+            ("youki, by inclusion", &|w| asked(cleared.iter(), device, |l| l & w == w)),
+        ];
+        readings.into_iter().find(|reading| any(reading.1)).map(|reading| reading.0)
+    }
 }
 
 /// A program that asks one rule after the other, and denies behind the last.

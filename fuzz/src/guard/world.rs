@@ -1,6 +1,7 @@
 //! A made-up machine: files, links, nodes and mounts, and the guard's questions about it answered by walking.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use guard::{Dir, Majors, Object, System};
 
@@ -127,7 +128,8 @@ const ENDS: &[&str] = &[
 ];
 
 impl World {
-    pub(super) fn of(choices: &mut Choices<'_>) -> Self {
+    /// What is there in any case.
+    fn usual() -> Self {
         let mut world = Self {
             entries: BTreeMap::from([("/".to_owned(), Entry::Dir)]),
             mounts: MOUNTS.iter().map(|(point, kind)| ((*point).to_owned(), *kind)).collect(),
@@ -145,6 +147,12 @@ impl World {
         FOLDERS.iter().for_each(|path| world.put(path, Entry::Dir));
         FILES.iter().for_each(|path| world.put(path, Entry::File));
         LINKED.iter().for_each(|(path, end)| world.put(path, Entry::Link((*end).to_owned())));
+        world
+    }
+
+    pub(super) fn of(choices: &mut Choices<'_>) -> Self {
+        static USUAL: LazyLock<World> = LazyLock::new(World::usual);
+        let mut world = USUAL.clone();
         let odd = choices.byte();
         if odd & 7 == 7 {
             world.filters = false;
