@@ -11,6 +11,7 @@ mod decide;
 mod delete;
 mod edits;
 pub mod exec;
+mod gained;
 mod grant;
 mod handover;
 mod inside;
@@ -18,6 +19,7 @@ mod lowlevel;
 mod made;
 #[cfg(all(panic = "abort", target_feature = "crt-static"))]
 mod no_unwind;
+mod preserved;
 mod record;
 mod report;
 pub mod restore;

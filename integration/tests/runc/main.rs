@@ -3,6 +3,7 @@
 
 mod company;
 mod configuration;
+mod exec;
 mod faults;
 mod field_cases;
 mod filters;
