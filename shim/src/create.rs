@@ -17,6 +17,7 @@ use crate::decide::{Decision, decide};
 use crate::edits;
 use crate::grant;
 use crate::handover::{self, Words};
+use crate::joined;
 use crate::lowlevel::Seen;
 use crate::made::Made;
 use crate::preserved;
@@ -117,7 +118,9 @@ impl<'a> Making<'a> {
             let refusal = Refusal::new(Code::UnsafeSpec, "args-cgroup-manager", message, "leave the flag out");
             return Err(refusal.at("argv/--cgroup-manager", "disabled"));
         }
-        if let Some(refusal) = preserved::judge(call, setup) {
+        let (spec, asked) = (&self.decision.spec, self.decision.wants_gpu());
+        let joined = || joined::judge(self.container, ledger, spec, &self.bundle.path, asked);
+        if let Some(refusal) = preserved::judge(call, setup).or_else(joined) {
             return Err(refusal);
         }
         if let Some(cgroup) = self.cgroup()

@@ -15,6 +15,7 @@ mod gained;
 mod grant;
 mod handover;
 mod inside;
+mod joined;
 mod lowlevel;
 mod made;
 #[cfg(all(panic = "abort", target_feature = "crt-static"))]

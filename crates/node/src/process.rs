@@ -32,6 +32,12 @@ pub fn namespaces() -> (u64, u64) {
     (inode("/proc/self/ns/pid"), inode("/proc/self/ns/cgroup"))
 }
 
+/// Device and inode of the namespace behind a path; links of procfs are followed, as runtimes do.
+#[must_use]
+pub fn namespace(path: &str) -> Option<(u64, u64)> {
+    nix::sys::stat::stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino))
+}
+
 /// What a process may ever have, and among whom it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
@@ -48,7 +54,7 @@ pub struct Bounds {
 pub fn bounds(pid: u32) -> Option<Bounds> {
     let status = file::read(&format!("/proc/{pid}/status")).ok()?;
     let (capabilities, same_pids) = bounding_and_pids(std::str::from_utf8(&status).ok()?)?;
-    let user = |who: &str| nix::sys::stat::stat(format!("/proc/{who}/ns/user").as_str()).ok().map(|stat| stat.st_ino);
+    let user = |who: &str| namespace(&format!("/proc/{who}/ns/user"));
     Some(Bounds { capabilities, same_pids, same_user: user(&pid.to_string())? == user("self")? })
 }
 

@@ -11,6 +11,7 @@ mod foreign_cves;
 mod grants;
 mod groups;
 mod hook;
+mod joined;
 mod lifecycle;
 mod lookalikes;
 mod own_folders;
