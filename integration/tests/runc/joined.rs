@@ -53,16 +53,12 @@ fn d6_nobody_joins_who_has_a_gpu() -> Result<()> {
         ("thief", thief.clone()),
         ("asking", joining(Spec::new().env("QUILT_GPU_COUNT", "1"), "pid", &pids)),
         ("ipc-asking", joining(Spec::new().env("QUILT_GPU_COUNT", "1"), "ipc", &path_of(&bench, "gpu", "ipc")?)),
-        // Its word for a pod is nobody's, unless an engine of pods made the bundle.
+        // A pod that the other container is not of.
         ("pod", joining(member("8b5e", "main").args(STEAL), "pid", &pids)),
     ] {
-        bench.refused(
-            id,
-            &bench.sharing(id, &spec)?,
-            &["UNSAFE_SPEC", "has a GPU that could be taken there"].map(|word| {
-                if id == "asking" && word != "UNSAFE_SPEC" { "whoever is in this pid namespace" } else { word }
-            }),
-        )?;
+        let why =
+            if id == "asking" { "whoever is in this pid namespace" } else { "has a GPU that could be taken there" };
+        bench.refused(id, &bench.sharing(id, &spec)?, &["UNSAFE_SPEC", why])?;
     }
     // The same namespace under another name, as CRI-O pins them.
     let pinned = bench.site.join("pinned");
