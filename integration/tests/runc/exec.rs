@@ -184,7 +184,7 @@ fn no_flag_gains_a_capability() -> Result<()> {
     let calls = [
         vec!["--cap", "CAP_SYS_ADMIN"],
         vec!["--cap=CAP_SYS_ADMIN", "--cap", "CAP_NET_RAW"],
-        vec!["-c", "CAP_NET_RAW", "--cap", "CAP_SYS_ADMIN", "--env", "A=b", "--cap=CAP_DAC_READ_SEARCH"],
+        vec!["-c", "CAP_NET_RAW", "-c", "CAP_SYS_ADMIN", "--env", "A=b", "-c=CAP_DAC_READ_SEARCH"],
     ]
     .map(|flags| [vec!["exec"], flags, vec!["plain", "sh", "-c", &script]].concat());
     for call in &calls {
