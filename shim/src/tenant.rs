@@ -126,9 +126,10 @@ fn note_without_variables(container: &Container<'_>, env: &[(String, String)], w
 
 /// The bytes of a process file, and whether it can be read once more.
 fn read_process(file: &str) -> std::io::Result<(Vec<u8>, bool)> {
-    let mut bytes = Vec::new();
     let file = std::fs::File::open(file)?;
-    let again = file.metadata()?.is_file();
+    let meta = file.metadata()?;
+    let again = meta.is_file();
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0).min(MAX_BYTES) + 1);
     file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok((bytes, again))
 }
