@@ -193,6 +193,12 @@ impl<'a> Call<'a> {
         flag.value.map(|value| (value, flag.word))
     }
 
+    /// All values of a flag that may be given more than once, with the words that hold them.
+    pub(crate) fn values_of(&self, long: &str, short: &str) -> impl Iterator<Item = (&'a str, usize)> {
+        let named = self.flags.iter().filter(move |flag| flag.name == long || flag.name == short);
+        named.filter_map(|flag| Some((flag.value?, flag.word)))
+    }
+
     /// Whether a flag is there.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
@@ -291,7 +297,8 @@ pub fn parse<'a>(words: &[&'a str]) -> Result<Parsed<'a>, Refusal> {
     let (values, switches) = verb.flags();
     let first = reader.flags.len();
     reader.flags_of(values, switches, first);
-    let id = words.get(reader.at).copied().unwrap_or("");
+    let id_at = reader.at;
+    let id = words.get(id_at).copied().unwrap_or("");
     reader.at += 1;
     // runc takes them on both sides of the id, and its users write them so; crun leaves those behind it out.
     if verb == Verb::Update {
@@ -309,6 +316,14 @@ pub fn parse<'a>(words: &[&'a str]) -> Result<Parsed<'a>, Refusal> {
         && verb.opens()
     {
         return Err(unclear(words.get(at).copied().unwrap_or(""), at, why));
+    }
+    if doubt.is_some() && verb == Verb::Exec {
+        // crun takes `-cCAP_SYS_ADMIN` and `--ca` too: what was not understood may not be what gives the process more.
+        let value = |at: usize| reader.flags.iter().any(|flag| flag.word == at && flag.value.is_some());
+        let asks = |at: &usize| !value(*at) && words.get(*at).is_some_and(|word| guard::names_one(word.as_bytes()));
+        if let Some(at) = (verb_index + 1..=id_at).find(asks) {
+            return Err(unclear(words.get(at).copied().unwrap_or(""), at, "it may give the process a capability"));
+        }
     }
     Ok(Parsed::Ours(Call { verb, verb_index, id, flags: reader.flags, clear: doubt.is_none() }))
 }

@@ -17,8 +17,10 @@ use crate::decide::{Decision, decide};
 use crate::edits;
 use crate::grant;
 use crate::handover::{self, Words};
+use crate::joined;
 use crate::lowlevel::Seen;
 use crate::made::Made;
+use crate::preserved;
 use crate::record;
 use crate::restore;
 use crate::sources;
@@ -115,6 +117,11 @@ impl<'a> Making<'a> {
             let message = "without control groups nothing keeps the container from the node's GPUs";
             let refusal = Refusal::new(Code::UnsafeSpec, "args-cgroup-manager", message, "leave the flag out");
             return Err(refusal.at("argv/--cgroup-manager", "disabled"));
+        }
+        let (spec, asked) = (&self.decision.spec, self.decision.wants_gpu());
+        let joined = || joined::judge(self.container, ledger, spec, &self.bundle.path, asked);
+        if let Some(refusal) = preserved::judge(call, setup).or_else(joined) {
+            return Err(refusal);
         }
         if let Some(cgroup) = self.cgroup()
             && let Some(held) = ledger.and_then(|ledger| ledger.in_cgroup(cgroup, &self.container.key))

@@ -51,6 +51,16 @@ impl Words {
         self
     }
 
+    /// Takes out the flag whose value stands in word `index` (counted without the program's name).
+    pub(crate) fn without_flag(mut self, index: usize) -> Self {
+        let inline = self.0.get(index + 1).is_some_and(|word| word.as_bytes().starts_with(b"-"));
+        let first = if inline { index + 1 } else { index };
+        if index + 1 < self.0.len() {
+            self.0.drain(first..=index + 1);
+        }
+        self
+    }
+
     /// Replaces the value that stands in word `index` (counted without the program's name).
     pub(crate) fn with_value(mut self, index: usize, value: &str) -> Self {
         if let Some(word) = self.0.get_mut(index + 1) {

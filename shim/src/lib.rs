@@ -11,13 +11,16 @@ mod decide;
 mod delete;
 mod edits;
 pub mod exec;
+mod gained;
 mod grant;
 mod handover;
 mod inside;
+mod joined;
 mod lowlevel;
 mod made;
 #[cfg(all(panic = "abort", target_feature = "crt-static"))]
 mod no_unwind;
+mod preserved;
 mod record;
 mod report;
 pub mod restore;

@@ -111,10 +111,14 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 /// small enough to be read for every container.
 pub const LOW_LEVEL: &str = "low-level.json";
 
+/// Most bytes of it that are read.
+const MAX_LOW_LEVEL: u64 = 64 << 10;
+
 /// What the helper found out about this low-level runtime; nothing when the record is of another one. Only root can write
 /// it, and what stands in it opens nothing: a wrong word makes a container fail that would have been verified anyway.
 fn known(setup: &Setup, low_level: &Path) -> Option<LowLevel> {
-    let bytes = std::fs::read(setup.state_dir().join(LOW_LEVEL)).ok()?;
+    // Whatever else lies there is not waited for.
+    let bytes = ledger::read_plain(&setup.state_dir().join(LOW_LEVEL), MAX_LOW_LEVEL).ok()?;
     let known: LowLevel = contract::read::document(&bytes).ok()?;
     (known.path.as_bytes() == low_level.as_os_str().as_bytes()).then_some(known)
 }

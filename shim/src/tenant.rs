@@ -9,57 +9,129 @@ use ledger::Ledger;
 use ledger::audit::Kind;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
+use crate::argv::Call;
 use crate::container::Container;
+use crate::gained;
 use crate::handover::{self, Words};
+use crate::preserved;
 use crate::record;
 
-/// `exec`: a process of a container with a contract sees the contract's environment. Never fails because of us.
-///
-/// But for one thing: crun would put the process into any group of the machine.
-pub(crate) fn exec(container: &Container<'_>, words: Words) -> Refusal {
-    if let Some(group) = container.call.value("cgroup").filter(|group| group.split(['/', ':']).any(|part| part == ".."))
-    {
-        // As runc says it, whose users look for these words.
-        let message = format!("{group} is not a sub cgroup path: the process would not be in its container's group");
-        let refusal = Refusal::new(Code::UnsafeSpec, "exec-cgroup", message, "name a group below the container's");
-        return refusal.at("argv/--cgroup", group);
+/// `exec`: a process of a container with a contract sees the contract's environment, and none has more than its container.
+/// Goes on whatever is wrong, but for what leads out of the container.
+pub(crate) fn exec(container: &Container<'_>, mut words: Words) -> Refusal {
+    let call = container.call;
+    if let Some(refusal) = leads_out(call).or_else(|| preserved::judge(call, container.setup)) {
+        return refusal;
     }
     let ledger = Ledger::open_existing(container.setup.state_dir());
-    let Some(contract) = ledger.and_then(|ledger| ledger.contract(&container.key).ok().flatten()) else {
-        return handover::become_runtime(&container.low_level, &words);
-    };
-    let low_level = container.made_by();
-    let Some((file, index)) = container.call.value_at("process", "p") else {
-        // Without a process file the runtime takes the container's own environment, which has the variables.
-        return handover::become_runtime(&low_level, &words);
-    };
-    let (copy, why) = match read_process(file) {
-        Ok(bytes) => match with_environment(&bytes, &contract.env) {
-            Ok(edited) => (in_memory(&edited), None),
-            // What was read may be gone from where it came: the copy is handed on.
-            Err(why) => (in_memory(&bytes), Some(why)),
+    let contract = ledger.and_then(|ledger| ledger.contract(&container.key).ok().flatten());
+    let low_level = if contract.is_some() { container.made_by() } else { container.low_level.clone() };
+    let env = contract.map(|contract| contract.env).unwrap_or_default();
+    // Without a process file the runtime takes the container's own environment, which has the variables.
+    let copy = match call.value_at("process", "p") {
+        None => None,
+        Some((file, index)) => match process_file(container, file, &env) {
+            Ok(copy) => copy.map(|copy| (copy, index)),
+            Err(refusal) => return refusal,
         },
-        Err(error) => (Err(error), None),
     };
-    let why = why.or_else(|| copy.as_ref().err().map(|error| format!("copy {file}: {error}")));
-    if let Some(why) = why {
-        record::event(Kind::Exec, container, &format!("the process got no variables of the contract: {why}"));
+    if let Some((copy, index)) = &copy {
+        words = words.with_value(*index, &format!("/proc/self/fd/{}", copy.as_raw_fd()));
     }
-    match copy {
-        Ok(copy) => {
-            let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
-            let refusal = handover::become_runtime(&low_level, &words.with_value(index, &path));
-            drop(copy);
-            refusal
-        }
-        Err(_) => handover::become_runtime(&low_level, &words),
+    let gained = gained::by_flags(container);
+    // From the last on: what stands before keeps its place.
+    words = gained.iter().rev().fold(words, |words, (_, index)| words.without_flag(*index));
+    note_gained(container, gained.iter().map(|(name, _)| name.as_str()));
+    let refusal = handover::become_runtime(&low_level, &words);
+    drop(copy);
+    refusal
+}
+
+/// A group or a folder that is not the container's own.
+fn leads_out(call: &Call<'_>) -> Option<Refusal> {
+    if let Some(group) = call.value("cgroup").filter(|group| group.split(['/', ':']).any(|part| part == "..")) {
+        // As runc says it, whose users look for these words. crun would put the process into any group of the machine.
+        let message = format!("{group} is not a sub cgroup path: the process would not be in its container's group");
+        let refusal = Refusal::new(Code::UnsafeSpec, "exec-cgroup", message, "name a group below the container's");
+        return Some(refusal.at("argv/--cgroup", group));
+    }
+    call.value("cwd").and_then(|cwd| guard::judge_cwd(cwd, "argv/--cwd"))
+}
+
+fn note_gained<'n>(container: &Container<'_>, names: impl Iterator<Item = &'n str>) {
+    let names: Vec<&str> = names.collect();
+    if !names.is_empty() {
+        let names = names.join(", ");
+        let message = format!("exec-caps: the process was not given {names}, which its container does not have");
+        record::event(Kind::Exec, container, &message);
     }
 }
 
-fn read_process(file: &str) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(file)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+/// What the low-level runtime reads instead of a process file; nothing when it reads the file itself. What cannot be carried
+/// out is noted and left, but for what the process would gain.
+fn process_file(container: &Container<'_>, file: &str, env: &[(String, String)]) -> Result<Option<OwnedFd>, Refusal> {
+    let profile = container.setup.config.policy.profile;
+    let (bytes, again) = match read_process(file) {
+        Ok(read) => read,
+        Err(error) => {
+            note_without_variables(container, env, &format!("read {file}: {error}"));
+            return Ok(None);
+        }
+    };
+    let judged = guard::may_gain(&bytes, profile);
+    if again && !judged && env.is_empty() {
+        return Ok(None);
+    }
+    let (copy, why) = if judged || !env.is_empty() {
+        match json::parse_oci(&bytes) {
+            Ok(process) => edited(container, &bytes, &process, env, judged)?,
+            // No engine writes such a file, and what it gives cannot be told.
+            Err(error) if judged => return Err(Refusal::from(error)),
+            Err(error) => (bytes, Some(error.to_string())),
+        }
+    } else {
+        (bytes, None)
+    };
+    why.iter().for_each(|why| note_without_variables(container, env, why));
+    // What was read may be gone from where it came, so the copy is handed on.
+    in_memory(&copy).map(Some).map_err(|e| Refusal::internal("exec", &format_args!("copy {file}: {e}")))
+}
+
+/// The process without what it would gain, and with the contract's variables, or why without them.
+fn edited(
+    container: &Container<'_>,
+    bytes: &[u8],
+    process: &Node<'_>,
+    env: &[(String, String)],
+    judged: bool,
+) -> Result<(Vec<u8>, Option<String>), Refusal> {
+    let cwd = process.get("cwd").and_then(Node::as_str).filter(|_| judged);
+    if let Some(refusal) = cwd.and_then(|cwd| guard::judge_cwd(cwd, "/cwd")) {
+        return Err(refusal);
+    }
+    let less = if judged { gained::by_process(container, bytes, process) } else { None };
+    note_gained(container, less.iter().flat_map(|(_, names)| names.iter().map(String::as_str)));
+    let bytes = less.map_or_else(|| bytes.to_vec(), |(bytes, _)| bytes);
+    Ok(match with_environment(&bytes, env) {
+        Ok(edited) => (edited, None),
+        Err(why) => (bytes, Some(why)),
+    })
+}
+
+fn note_without_variables(container: &Container<'_>, env: &[(String, String)], why: &str) {
+    if !env.is_empty() {
+        record::event(Kind::Exec, container, &format!("the process got no variables of the contract: {why}"));
+    }
+}
+
+/// The bytes of a process file, and whether it can be read once more.
+fn read_process(file: &str) -> std::io::Result<(Vec<u8>, bool)> {
+    let file = std::fs::File::open(file)?;
+    let meta = file.metadata()?;
+    let again = meta.is_file();
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0).min(MAX_BYTES) + 1);
+    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok((bytes, again))
 }
 
 /// A process spec with the contract's variables.

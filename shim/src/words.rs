@@ -42,6 +42,9 @@ const MAX_POD_NAME: usize = 253;
 /// Where CRI-O says which annotations are kubelet's, as a JSON object.
 const CRIO_ANNOTATIONS: &str = "io.kubernetes.cri-o.Annotations";
 
+/// Whose container it is: CRI-O and Podman share a storage, and Podman's users write annotations.
+const MANAGER: &str = "io.container.manager";
+
 /// Longest container name that fits into an annotation key behind `quilt.gpu/capabilities.` (63 characters in all).
 const MAX_NAME: usize = 50;
 
@@ -119,12 +122,18 @@ fn attesting(spec: &Node<'_>, bundle: &Path) -> Option<&'static [&'static str; 5
     let namespace = bundle.parent().and_then(Path::file_name);
     let keys = if namespace.is_some_and(|name| name == "k8s.io") {
         containerd
-    } else if bundle.file_name().is_some_and(|name| name == "userdata") {
+    } else if bundle.file_name().is_some_and(|name| name == "userdata") && annotation(spec, MANAGER) != Some("libpod") {
         crio
     } else {
         return None;
     };
     annotation(spec, keys[0]).is_some().then_some(keys)
+}
+
+/// The pod of a container, its sandbox too, as the engine attests it: all that decides what is one pod's and not another's
+/// asks here.
+pub(crate) fn pod_of<'a>(spec: &'a Node<'_>, bundle: &Path) -> Option<&'a str> {
+    annotation(spec, attested(spec, bundle)?[2]).filter(|uid| !uid.is_empty())
 }
 
 /// A container's place in a pod, as the engine attests it: for reservations that are bound to one, for what it had before,
@@ -136,8 +145,9 @@ pub(crate) fn in_pod(spec: &Node<'_>, bundle: &Path) -> Option<PodContainer> {
     }
     let bounded = |text: &str| text[..text.floor_char_boundary(MAX_POD_NAME)].to_owned();
     let said = |key| annotation(spec, key).map(bounded);
-    let [uid, container] = [uid, name].map(|key| said(key).unwrap_or_default());
-    Some(PodContainer { uid, container, name: said(pod), namespace: said(namespace) })
+    // Podman says that its pods are pods, and not which.
+    let uid = said(uid).filter(|uid| !uid.is_empty())?;
+    Some(PodContainer { uid, container: said(name).unwrap_or_default(), name: said(pod), namespace: said(namespace) })
 }
 
 /// Which container of a pod this is, by its engine's word alone: for exceptions that the operator made for one.

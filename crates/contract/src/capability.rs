@@ -130,13 +130,92 @@ impl Capabilities {
     }
 }
 
-/// Whether a text is the Linux capability of this name, given without its prefix: crun takes names in any case, and without
-/// the prefix.
+/// Names of the kernel's capabilities, each at the place of its number (`linux/capability.h`).
+const LINUX: &str = "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE \
+    NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE \
+    SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL \
+    SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE";
+
+/// The number that some runtime takes a name for. runc takes the one spelling of the specification. crun hands names to libcap,
+/// which takes any case, numbers in C's notations, and whatever follows (`21`, `0x15`, `cap_sys_admin=ep`); youki adds and
+/// removes prefixes.
+#[must_use]
+pub fn capability_number(text: &str) -> Option<u32> {
+    let mut bare = text;
+    while let Some((_, rest)) = bare.split_at_checked(4).filter(|(prefix, _)| prefix.eq_ignore_ascii_case("CAP_")) {
+        bare = rest;
+    }
+    if bare.starts_with(|c: char| c.is_ascii_digit()) {
+        return numeral(bare);
+    }
+    let end = bare.find(|c: char| !c.is_ascii_alphabetic() && c != '_').unwrap_or(bare.len());
+    let name = &bare[..end];
+    let place = LINUX.split(' ').position(|known| known.eq_ignore_ascii_case(name))?;
+    u32::try_from(place).ok()
+}
+
+/// What `strtoul` makes of the beginning of a text that begins with a digit.
+fn numeral(text: &str) -> Option<u32> {
+    let (digits, radix) = match text.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (&text[2..], 16),
+        [b'0', ..] => (text, 8),
+        _ => (text, 10),
+    };
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    u32::from_str_radix(&digits[..end], radix).ok()
+}
+
+/// The kernel's name for a number, without its prefix.
+#[must_use]
+pub fn capability_name(number: u32) -> Option<&'static str> {
+    LINUX.split(' ').nth(usize::try_from(number).ok()?)
+}
+
+/// Whether some runtime takes this text for this capability, named without its prefix.
 #[must_use]
 pub fn is_capability(text: &str, name: &str) -> bool {
-    let bare = match text.split_at_checked(4) {
-        Some((prefix, bare)) if prefix.eq_ignore_ascii_case("CAP_") => bare,
-        _ => text,
-    };
-    bare.eq_ignore_ascii_case(name)
+    capability_number(text).and_then(capability_name) == Some(name)
+}
+
+#[cfg(test)]
+mod linux_tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_the_most_generous_runtime_does() {
+        // Each tried: crun 1.8, 1.21 and 1.28 take all but those without a prefix and with two, youki 0.7 takes those.
+        for text in [
+            "CAP_SYS_ADMIN",
+            "cap_sys_admin",
+            "sys_admin",
+            "CAP_CAP_SYS_ADMIN",
+            "21",
+            "21x",
+            "0x15",
+            "025",
+            "cap_sys_admin=ep",
+            "CAP_SYS_ADMIN,CAP_BPF",
+        ] {
+            assert!(is_capability(text, "SYS_ADMIN"), "{text}");
+        }
+        for text in [
+            "",
+            "CAP_",
+            "CAP_SYS_ADMINX",
+            "CAP_SYS",
+            " CAP_SYS_ADMIN",
+            "all",
+            "64",
+            "-21",
+            "0x",
+            "9999999999",
+            "ſys_admin",
+        ] {
+            assert!(!is_capability(text, "SYS_ADMIN"), "{text}");
+        }
+        assert_eq!(
+            (capability_number("CAP_CHOWN"), capability_number("CAP_CHECKPOINT_RESTORE"), capability_number("CAP_BPF")),
+            (Some(0), Some(40), Some(39))
+        );
+    }
 }

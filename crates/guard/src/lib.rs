@@ -5,6 +5,7 @@
 //! machine is asked only what can change the verdict.
 
 mod annotations;
+mod capabilities;
 mod devices;
 mod findings;
 mod groups;
@@ -30,11 +31,13 @@ use contract::json::Node;
 use contract::rule::Rule;
 use contract::{Note, Refusal};
 
+pub use capabilities::{Has, may_gain, names_one};
 pub use groups::{HIDING, ReadOnly};
 pub use low_level::LowLevel;
 pub use minors::stand_ins;
 pub use numbers::Numbers;
 pub use paths::clean;
+pub use process::judge_cwd;
 pub use programs::{open_to_programs, shut_by_programs};
 pub use readings::{open_gpus, openable};
 pub use rules::{granted_rules, parse_list_line};

@@ -7,7 +7,6 @@ use contract::{Code, Refusal};
 
 use crate::findings::{Findings, MOST_VARIABLES};
 use crate::namespaces;
-use crate::paths;
 use crate::setting::Setting;
 
 /// Makes device nodes, which nothing opens that the device list closes: but a node in a shared folder may outlast the list.
@@ -55,17 +54,19 @@ pub(crate) fn environment(setting: &Setting<'_>, out: &mut Findings) -> Environm
     found
 }
 
+/// Refuses a working folder behind which an open handle of the runtime's leads out of the container (CVE-2024-21626).
+#[must_use]
+pub fn judge_cwd(cwd: &str, at: &str) -> Option<Refusal> {
+    let message = "the working folder is behind a magic link of procfs, which can lead out of the container";
+    let refuse = || Refusal::new(Code::UnsafeSpec, "process-cwd", message, "use a folder of the container");
+    is_magic(cwd).then(|| refuse().at(at, cwd))
+}
+
 /// Judges capabilities and the working folder, and says which capabilities go.
 pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Vec<&'static str> {
     let spec = setting.case.spec;
-    if let Some(cwd) = spec.path(&["process", "cwd"]).and_then(Node::as_str)
-        && is_magic(cwd)
-    {
-        // CVE-2024-21626: an open handle of the runtime's leads out of the container.
-        let message = "the working folder is behind a magic link of procfs, which can lead out of the container";
-        let refusal = Refusal::new(Code::UnsafeSpec, "process-cwd", message, "use a folder of the container");
-        out.refuse(refusal.at("/process/cwd", cwd));
-    }
+    let cwd = spec.path(&["process", "cwd"]).and_then(Node::as_str);
+    out.refusals.extend(cwd.and_then(|cwd| judge_cwd(cwd, "/process/cwd")));
     if setting.privileged {
         return Vec::new();
     }
@@ -106,10 +107,18 @@ fn past_the_boundary(setting: &Setting<'_>, out: &mut Findings) -> Vec<&'static 
     gone
 }
 
+/// Step by step, as the kernel goes: what follows a magic link, a `..` too, starts where that leads.
 fn is_magic(cwd: &str) -> bool {
-    let plain = paths::clean(cwd);
-    let Some(inside) = paths::below(&plain, "/proc") else {
-        return false;
-    };
-    inside.split('/').skip(1).any(|part| MAGIC.contains(&part))
+    let mut parts: Vec<&str> = Vec::new();
+    cwd.split('/').any(|part| match part {
+        "" | "." => false,
+        ".." => {
+            parts.pop();
+            false
+        }
+        part => {
+            parts.push(part);
+            matches!(parts.as_slice(), ["proc", _, .., last] if MAGIC.contains(last))
+        }
+    })
 }

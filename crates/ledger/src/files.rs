@@ -23,6 +23,11 @@ pub(crate) fn own_folder(path: &Path) -> Result<(), LedgerError> {
                 format!("others than its owner may write there (mode {:04o}), must be 0700", meta.mode() & 0o7777);
             Err(LedgerError::new("use", path, &why))
         }
+        // Who owns it writes there; whoever tests this without being root, too.
+        Ok(meta) if meta.uid() != 0 && fs::metadata("/proc/self").map_or(0, |me| me.uid()) != meta.uid() => {
+            let why = format!("it belongs to user {}, must belong to root", meta.uid());
+            Err(LedgerError::new("use", path, &why))
+        }
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => make_folder(path),
         Err(error) => Err(LedgerError::new("look at", path, &error)),
@@ -111,7 +116,10 @@ impl Locked {
 }
 
 /// The bytes of a regular file of at most `max` bytes. Never waits: whatever else lies there is an error.
-pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+///
+/// # Errors
+/// It is not there, is no regular file, or is too large.
+pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));

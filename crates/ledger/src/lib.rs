@@ -50,6 +50,7 @@ pub use allocate::{allocate, taken};
 pub use documents::{Filed, Original};
 pub use draft::draft;
 pub use ending::{LeaseStatus, Reclaimed};
+pub use files::read as read_plain;
 pub use forced::Forced;
 pub use lease::{HeldBy, Lease, Made, PodContainer};
 pub use liveness::{Liveness, Machine};

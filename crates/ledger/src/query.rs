@@ -93,6 +93,22 @@ impl Ledger {
         held.find(|held| touch(held, cgroup))
     }
 
+    /// The first processes of the containers other than `key`'s that have a GPU and run where this is asked, and their places
+    /// in pods: who shares a namespace with one can take what it has open.
+    #[must_use]
+    pub fn at_work(&self, key: &Key) -> Vec<(u32, Option<PodContainer>)> {
+        let names = self.names().unwrap_or_default();
+        let others = names.iter().filter(|name| name.tag != key.as_str());
+        let runs = |name: &Name| match self.read(name).ok()?.holder {
+            HeldBy::Container { made: Some(made), pod, .. } => {
+                let seen = made.out_of_sight(&*self.machine).is_none() && made.runs(&*self.machine).is_some();
+                Some((made.init.filter(|_| seen)?.0, pod))
+            }
+            _ => None,
+        };
+        others.filter_map(runs).collect()
+    }
+
     /// The spec that lay at this path before our edits, whosever it was.
     #[must_use]
     pub fn original_at(&self, config_path: &str) -> Option<Original> {

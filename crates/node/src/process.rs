@@ -1,6 +1,6 @@
 //! Processes by number and start time: a number alone is used again.
 
-use crate::file;
+use crate::{devices, file};
 
 /// A process, as it can be found again on the same boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,54 @@ pub fn of(pid: u32) -> Option<Process> {
 pub fn namespaces() -> (u64, u64) {
     let inode = |path| nix::sys::stat::stat(path).map_or(0, |stat| stat.st_ino);
     (inode("/proc/self/ns/pid"), inode("/proc/self/ns/cgroup"))
+}
+
+/// Device and inode of the namespace behind a path; links of procfs are followed, as runtimes do.
+#[must_use]
+pub fn namespace(path: &str) -> Option<(u64, u64)> {
+    nix::sys::stat::stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+/// What a process may ever have, and among whom it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Its bounding set of capabilities.
+    pub capabilities: u64,
+    /// It is in this process's own pid namespace.
+    pub same_pids: bool,
+    /// It is in this process's own user namespace, so that its capabilities reach as far as ours.
+    pub same_user: bool,
+}
+
+/// The bounds of a process; `None` when it is gone, or they cannot be told.
+#[must_use]
+pub fn bounds(pid: u32) -> Option<Bounds> {
+    let status = file::read(&format!("/proc/{pid}/status")).ok()?;
+    let (capabilities, same_pids) = bounding_and_pids(std::str::from_utf8(&status).ok()?)?;
+    let user = |who: &str| namespace(&format!("/proc/{who}/ns/user"));
+    Some(Bounds { capabilities, same_pids, same_user: user(&pid.to_string())? == user("self")? })
+}
+
+/// The bounding set, and whether the process has one number alone: seen from its own pid namespace. The name before them
+/// has its line breaks escaped.
+fn bounding_and_pids(status: &str) -> Option<(u64, bool)> {
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+    let capabilities = u64::from_str_radix(field("CapBnd:")?.trim(), 16).ok()?;
+    Some((capabilities, field("NSpid:")?.split_ascii_whitespace().count() == 1))
+}
+
+/// The character devices (major, minor) among so many of this process's descriptors, with the descriptors.
+#[must_use]
+pub fn open_devices(first: u64, many: u64) -> Vec<(u64, (u32, u32))> {
+    let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let named = |entry: std::io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse::<u64>().ok();
+    let wanted = list.filter_map(named).filter(|fd| *fd >= first && fd - first < many);
+    wanted.filter_map(|fd| Some((fd, device(fd)?))).collect()
+}
+
+fn device(fd: u64) -> Option<(u32, u32)> {
+    let stat = nix::sys::stat::stat(format!("/proc/self/fd/{fd}").as_str()).ok()?;
+    file::is(stat.st_mode, nix::sys::stat::SFlag::S_IFCHR).then(|| devices::numbers(stat.st_rdev))
 }
 
 /// When the process started, in clock ticks since the boot; `None` when there is no such process.
@@ -70,6 +118,22 @@ mod tests {
         assert!(me.start > 0);
         assert!(is_alive(me.pid, me.start));
         assert!(!is_alive(me.pid, me.start + 1));
+    }
+
+    #[test]
+    fn bounds_are_read_and_doubt_is_none() {
+        let ours = bounds(std::process::id()).unwrap();
+        assert!(ours.same_pids && ours.same_user, "{ours:?}");
+        assert_eq!(bounds(u32::MAX), None);
+        for (status, expected) in [
+            ("Name:\tx\\nCapBnd:\t0\nNSpid:\t7\t1\nCapBnd:\t00000000a80425fb\n", Some((0xa804_25fb, false))),
+            ("NSpid:\t7\nCapBnd:\t000001ffffffffff\n", Some((0x1ff_ffff_ffff, true))),
+            ("NSpid:\t7\n", None),
+            ("CapBnd:\t00\n", None),
+            ("NSpid:\t7\nCapBnd:\tx\n", None),
+        ] {
+            assert_eq!(bounding_and_pids(status), expected, "{status}");
+        }
     }
 
     #[test]

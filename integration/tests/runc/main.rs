@@ -3,6 +3,7 @@
 
 mod company;
 mod configuration;
+mod exec;
 mod faults;
 mod field_cases;
 mod filters;
@@ -10,13 +11,16 @@ mod foreign_cves;
 mod grants;
 mod groups;
 mod hook;
+mod joined;
 mod lifecycle;
 mod lookalikes;
 mod own_folders;
 mod pods;
 mod refusals;
 mod reservations;
+mod spellings;
 mod tenant;
+mod trusted;
 mod updates;
 mod verify;
 mod worlds;

@@ -1,6 +1,6 @@
 //! `update` as engines send it, over runc and crun and both versions of control groups: limits change, devices do not.
 //!
-//! Field case D16: a GPU is lost when limits change. containerd's CRI sends the whole resources of the spec that it keeps,
+//! Case Q66 and row H7: what crun would carry out of an update's devices. Field case D16: a GPU is lost when limits change. containerd's CRI sends the whole resources of the spec that it keeps,
 //! which is the tenant's: its device list has no GPU, and a privileged container's has everything.
 
 use std::collections::BTreeSet;
@@ -68,6 +68,18 @@ fn devices_stay(test: &str, low_level: &str, prepare: &str) -> Result<()> {
             assert_eq!(after.open_numbers(), before.open_numbers(), "{id}, {what}");
             assert!(numbers.as_ref().is_none_or(|numbers| *numbers == after.open_numbers()), "{id}, {what}");
             assert_eq!(notes(&bench), noted + 1, "{id}, {what}: it is noted what was left out");
+        }
+        // H7: files of a group that are no limits, by any way to write them: `cgroup.procs` takes processes in.
+        for unified in [
+            json!({"cgroup.procs": "1"}),
+            json!({"memory.high": "max", "cgroup.threads": "0"}),
+            json!({"../cgroup.procs": "1"}),
+            json!({"/devices.allow": "a"}),
+        ] {
+            write(&file, &json!({"unified": unified}))?;
+            let answer = bench.runc.call(id, &["update", "--resources", &named, id])?;
+            assert!(!answer.ok() && answer.stderr.contains("UNSAFE_SPEC"), "{id}, {unified}: {answer:?}");
+            assert_eq!(bench.look(id)?.open_numbers(), before.open_numbers(), "{id}, {unified}");
         }
         if prepare != VERSION_2 {
             bench.runc.call(id, &["update", "--cpu-share", "700", id])?.checked()?;

@@ -159,6 +159,8 @@ fn e15_a_pod_is_what_its_engine_attests() {
         (cri(""), kubelets, Some("u-2")),
         (cri(""), "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/1/.", Some("u-2")),
         (crio("container", "", ""), "/run/containers/storage/overlay-containers/1/userdata", Some("u-1")),
+        (crio("container", r#""io.container.manager":"cri-o""#, ""), "/run/c/1/userdata", Some("u-1")),
+        (crio("container", r#""io.container.manager":"libpod""#, ""), "/var/c/1/userdata", None),
         // Docker's users write any annotation they like, and name the container too.
         (cri(""), "/run/containerd/io.containerd.runtime.v2.task/moby/k8s.io", None),
         (cri(""), "/run/containerd/io.containerd.runtime.v2.task/moby/userdata", None),
@@ -175,6 +177,7 @@ fn e15_a_pod_is_what_its_engine_attests() {
     ] {
         let spec = contract::json::parse_oci(spec.as_bytes()).unwrap();
         assert_eq!(in_pod(&spec, Path::new(bundle)).as_ref().map(|pod| &*pod.uid), expected, "{bundle}");
+        assert_eq!(pod_of(&spec, Path::new(bundle)), expected, "{bundle}");
     }
 }
 

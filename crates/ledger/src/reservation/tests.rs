@@ -62,6 +62,37 @@ fn once_and_for_one_container() {
     assert!(stage.tags().is_empty());
 }
 
+/// Q63, H11: whoever comes at the same moment with the same token, one gets it; a thousand times.
+#[test]
+fn q63_two_at_once_and_one_token_a_thousand_times() {
+    let Some(stage) = Stage::new() else { return };
+    let [a, b] = ["a", "b"].map(|id| stage.holder(id, u32::from(id.as_bytes()[0])));
+    let folder = stage.ledger.path("");
+    let mut firsts = 0;
+    for round in 0..1000 {
+        let token = stage.reserve(1).unwrap().token;
+        let together = std::sync::Barrier::new(2);
+        // As two processes: each opens the ledger, and its lock, for itself.
+        let redeem = |holder: &Holder| {
+            let ledger = Ledger::open_on(&folder, Box::new(stage.world.clone())).unwrap();
+            together.wait();
+            ledger.redeem(&token, holder)
+        };
+        let (one, other) = std::thread::scope(|scope| {
+            let one = scope.spawn(|| redeem(&a));
+            let other = redeem(&b);
+            (one.join().unwrap(), other)
+        });
+        assert_ne!(one.is_ok(), other.is_ok(), "round {round}: {one:?} {other:?}");
+        firsts += usize::from(one.is_ok());
+        let winner = if one.is_ok() { &a } else { &b };
+        refused(if one.is_ok() { other } else { one }, "reservation-unknown");
+        assert_eq!(stage.tags(), [winner.key.as_str()], "round {round}");
+        stage.ledger.release(&winner.key).unwrap();
+    }
+    println!("the first of two won {firsts} of 1000 rounds");
+}
+
 #[test]
 fn for_a_time_and_for_this_boot() {
     let Some(stage) = Stage::new() else { return };

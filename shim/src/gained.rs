@@ -1,0 +1,74 @@
+//! What a process that is added to a container would have beyond the container itself: taken out of what the low-level
+//! runtime is told, so that nobody undoes by `exec` what keeps the container from GPUs. Stops no process.
+
+use std::io::Read;
+use std::ops::Range;
+
+use contract::json::{self, MAX_BYTES, Node};
+use guard::Has;
+
+use crate::container::Container;
+
+/// Files of a container's state, of runc and youki, and of crun; and what its first process is called in them.
+const STATES: [(&str, &str); 3] = [("state.json", "init_process_pid"), ("state.json", "pid"), ("status", "pid")];
+
+/// What the container has; `None` where its capabilities reach no further than a user namespace of its own.
+fn has(container: &Container<'_>) -> Option<Has> {
+    let folder = container.root.join(container.call.id);
+    let pid = STATES.iter().find_map(|(file, key)| {
+        let mut bytes = Vec::new();
+        std::fs::File::open(folder.join(file)).ok()?.take(MAX_BYTES as u64).read_to_end(&mut bytes).ok()?;
+        let pid = json::parse_data(&bytes).ok()?.get(key)?.as_i64()?;
+        u32::try_from(pid).ok().filter(|pid| *pid > 0)
+    });
+    match pid.and_then(node::process::bounds) {
+        Some(bounds) if !bounds.same_user => None,
+        Some(bounds) => Some(Has { capabilities: bounds.capabilities, sees_others: bounds.same_pids }),
+        None => Some(Has::NOTHING),
+    }
+}
+
+/// A call's own words for more: what they are, and where (counted without the program's name).
+pub(crate) fn by_flags(container: &Container<'_>) -> Vec<(String, usize)> {
+    let mut asked = container.call.values_of("cap", "c").peekable();
+    if asked.peek().is_none() {
+        return Vec::new();
+    }
+    let profile = container.setup.config.policy.profile;
+    let Some(has) = has(container) else { return Vec::new() };
+    asked.filter(|(name, _)| has.gains_by(name, profile)).map(|(name, word)| (name.to_owned(), word)).collect()
+}
+
+/// A process document without what it would gain, and what that was; nothing when it gains nothing.
+pub(crate) fn by_process(
+    container: &Container<'_>,
+    bytes: &[u8],
+    process: &Node<'_>,
+) -> Option<(Vec<u8>, Vec<String>)> {
+    let sets = process.get("capabilities").map(Node::members).unwrap_or_default();
+    if sets.iter().all(|set| set.value.items().is_empty()) {
+        return None;
+    }
+    let (has, profile) = (has(container)?, container.setup.config.policy.profile);
+    let gains = |item: &Node<'_>| item.as_str().is_some_and(|name| has.gains_by(name, profile));
+    let mut taken: Vec<String> = Vec::new();
+    let mut places: Vec<(Range<usize>, String)> = Vec::new();
+    for set in sets.iter().filter(|set| set.value.items().iter().any(gains)) {
+        let (out, kept): (Vec<&Node<'_>>, Vec<_>) = set.value.items().iter().partition(|item| gains(item));
+        let kept = kept.iter().filter_map(|item| std::str::from_utf8(bytes.get(item.span.clone())?).ok());
+        places.push((set.value.span.clone(), format!("[{}]", kept.collect::<Vec<_>>().join(","))));
+        for name in out.iter().filter_map(|item| item.as_str()) {
+            if !taken.iter().any(|known| known == name) {
+                taken.push(name.to_owned());
+            }
+        }
+    }
+    let (mut copy, mut done) = (Vec::with_capacity(bytes.len()), 0);
+    for (place, list) in places {
+        copy.extend_from_slice(bytes.get(done..place.start)?);
+        copy.extend_from_slice(list.as_bytes());
+        done = place.end;
+    }
+    copy.extend_from_slice(bytes.get(done..)?);
+    (!taken.is_empty()).then_some((copy, taken))
+}

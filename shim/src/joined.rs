@@ -1,0 +1,78 @@
+//! Namespaces that a container joins instead of having its own: who shares one with a container that has a GPU takes what that
+//! has open (ptrace, `pidfd_getfd`), or becomes its root. The engine of a pod joins the containers of one pod, and no others.
+
+use std::path::Path;
+
+use contract::config::Profile;
+use contract::json::Node;
+use contract::{Code, Refusal};
+use ledger::Ledger;
+
+use crate::container::Container;
+use crate::words;
+
+/// What one container shares, and with whom.
+struct Joined<'a> {
+    container: &'a Container<'a>,
+    /// Its pod, as the engine attests it.
+    pod: Option<&'a str>,
+    gpu_asked: bool,
+}
+
+/// Refuses a namespace of a container that has a GPU, and to one that asks for a GPU any that others have already. Asks nobody
+/// anything where none is joined.
+pub(crate) fn judge(
+    container: &Container<'_>,
+    ledger: Option<&Ledger>,
+    spec: &Node<'_>,
+    bundle: &Path,
+    gpu_asked: bool,
+) -> Option<Refusal> {
+    let joined = Joined { container, pod: words::pod_of(spec, bundle), gpu_asked };
+    let list = spec.path(&["linux", "namespaces"]).map(Node::items).unwrap_or_default();
+    list.iter().enumerate().find_map(|(index, namespace)| {
+        let text = |key| namespace.get(key).and_then(Node::as_str).unwrap_or_default();
+        let (kind, path) = (text("type"), text("path"));
+        let why = joined.wrong_with(ledger, kind, path)?;
+        let help = match kind {
+            "pid" => {
+                "give it a pid namespace of its own (docker: leave --pid out), or put both into one pod of Kubernetes"
+            }
+            _ => "leave the path out, so that the container gets its own",
+        };
+        let refusal = Refusal::new(Code::UnsafeSpec, "ns-path", why, help);
+        Some(refusal.at(format!("/linux/namespaces/{index}/path"), path))
+    })
+}
+
+impl Joined<'_> {
+    fn wrong_with(&self, ledger: Option<&Ledger>, kind: &str, path: &str) -> Option<String> {
+        let hardened = self.container.setup.config.policy.profile == Profile::Hardened;
+        let reaches = match kind {
+            "pid" | "user" => true,
+            // No device is taken through it: what one has there of another's GPU, one has from a GPU.
+            "ipc" => self.gpu_asked || hardened,
+            _ => false,
+        };
+        if !reaches || path.is_empty() {
+            return None;
+        }
+        let there = node::process::namespace(path)?;
+        let is = |pid: &str| node::process::namespace(&format!("/proc/{pid}/ns/{kind}")) == Some(there);
+        if is("self") {
+            let hosts = format!("the container would join the host's {kind} namespace by its path");
+            return (hardened && kind == "pid").then_some(hosts);
+        }
+        if self.gpu_asked && kind != "ipc" && self.pod.is_none() {
+            return Some(format!(
+                "whoever is in this {kind} namespace could take the GPU from the container that asks for it"
+            ));
+        }
+        let holders = ledger.map(|ledger| ledger.at_work(&self.container.key)).unwrap_or_default();
+        let foreign = |pod: Option<&str>| self.pod.is_none() || pod != self.pod;
+        let held = holders.iter().any(|(pid, pod)| foreign(pod.as_ref().map(|pod| &*pod.uid)) && is(&pid.to_string()));
+        held.then(|| {
+            format!("this is the {kind} namespace of another container, which has a GPU that could be taken there")
+        })
+    }
+}
