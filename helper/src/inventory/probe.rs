@@ -149,6 +149,6 @@ fn looked_at(container: &Container<'_>, numbers: &Numbers) -> Tried {
         _ if !node::process::is_alive(container.pid, start) => Tried::Unknown(ENDED.to_owned()),
         Ok(()) => Tried::Holds,
         Err(wrong @ (Wrong::Open(_) | Wrong::Absent)) => Tried::Open(wrong),
-        Err(Wrong::Unfit(why) | Wrong::Unknown(why)) => Tried::Unknown(why),
+        Err(Wrong::Unfit(why) | Wrong::Unknown(why) | Wrong::Differs(why)) => Tried::Unknown(why),
     }
 }
