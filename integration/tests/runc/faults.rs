@@ -101,7 +101,7 @@ fn odd(folder: &Scratch, low_level: &str) -> Result<PathBuf> {
     let name = Path::new(low_level).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let edit = folder.join("edit").display().to_string();
     let text = FORGETFUL.replace(&format!("jq '{EDIT}'"), &format!("sh '{edit}'")).replace(RUNC, low_level);
-    program(folder.join(&format!("{name}-odd")), &text)
+    program(folder.join(format!("{name}-odd")), &text)
 }
 
 fn are_caught(test: &str, low_level: &str) -> Result<()> {
@@ -120,7 +120,7 @@ fn are_caught(test: &str, low_level: &str) -> Result<()> {
         std::fs::write(folder.join("edit"), edit).map_err(failed)?;
         let mut spec = fault.spec.clone();
         if !fault.hook.is_empty() {
-            let hook = program(bench.site.join(&format!("hook-{}", fault.name)), &MOUNTER.replace("DO", &fault.hook))?;
+            let hook = program(bench.site.join(format!("hook-{}", fault.name)), &MOUNTER.replace("DO", &fault.hook))?;
             let hook =
                 json!([{"path": hook.to_string_lossy(), "args": ["hook"], "env": ["PATH=/usr/bin:/bin:/usr/sbin"]}]);
             spec = spec.edit(move |spec| spec["hooks"] = json!({"createRuntime": hook}));
