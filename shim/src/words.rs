@@ -133,7 +133,7 @@ fn attesting(spec: &Node<'_>, bundle: &Path) -> Option<&'static [&'static str; 5
 /// The pod of a container, its sandbox too, as the engine attests it: all that decides what is one pod's and not another's
 /// asks here.
 pub(crate) fn pod_of<'a>(spec: &'a Node<'_>, bundle: &Path) -> Option<&'a str> {
-    annotation(spec, attested(spec, bundle)?[2]).filter(|uid| !uid.is_empty())
+    annotation(spec, attesting(spec, bundle)?[2]).filter(|uid| !uid.is_empty())
 }
 
 /// A container's place in a pod, as the engine attests it: for reservations that are bound to one, for what it had before,
