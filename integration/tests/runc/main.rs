@@ -26,7 +26,7 @@ mod verify;
 mod worlds;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
