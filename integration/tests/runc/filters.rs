@@ -96,7 +96,7 @@ fn names(folder: &Path) -> Result<Vec<String>> {
 }
 
 /// Low-level runtimes beside the installed ones, where they were fetched.
-fn fetched(name: &str) -> PathBuf {
+pub(crate) fn fetched(name: &str) -> PathBuf {
     let cache = std::env::var_os("QUILT_TEST_CACHE").map(PathBuf::from);
     let cache = cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../.cache"));
     cache.join("engines/low-level").join(name)

@@ -15,6 +15,7 @@ mod own_folders;
 mod pods;
 mod refusals;
 mod reservations;
+mod sampled;
 mod tenant;
 mod updates;
 mod verify;
