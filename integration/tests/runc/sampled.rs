@@ -35,7 +35,7 @@ impl Random {
         let access = Access { read: letters & 1 != 0, write: letters & 2 != 0, make: letters & 4 != 0 };
         let all = kind == Kind::All;
         Rule {
-            allow: self.below(3) != 0,
+            allow: self.below(2) != 0,
             kind,
             major: major.filter(|_| !all),
             minor: minor.filter(|_| !all),
@@ -47,7 +47,7 @@ impl Random {
     fn list(&mut self) -> Vec<Rule> {
         let make = Access { make: true, ..Access::default() };
         let made = Rule { allow: true, kind: Kind::Char, major: None, minor: None, access: make };
-        let some = (0..self.below(5) + 1).map(|_| self.rule()).collect::<Vec<_>>();
+        let some = (0..self.below(8) + 1).map(|_| self.rule()).collect::<Vec<_>>();
         [Rule::DENY_ALL].into_iter().chain(some).chain([made]).collect()
     }
 }
