@@ -23,14 +23,16 @@ PY
 
 build=$PWD/target/fuzz
 host=$(rustc +nightly -vV | sed -n 's/^host: //p')
-(cd "$copy" && cargo +nightly fuzz build --sanitizer none --fuzz-dir fuzz/libfuzzer --target-dir "$build/planted")
+(cd "$copy" && cargo +nightly fuzz build --sanitizer none --fuzz-dir fuzz/libfuzzer --target-dir "$build")
+mkdir -p "$copy/bin"
+for target in fuzz/libfuzzer/targets/*.rs; do mv "$build/$host/release/$(basename "$target" .rs)" "$copy/bin/"; done
 status=0
 while IFS='|' read -r target _; do
     [ "${target#\#}" = "$target" ] || continue
     found=$copy/found-$target
     mkdir -p "$found"
     start=$(date +%s%N)
-    if "$build/planted/$host/release/$target" "$found" "fuzz/corpora/$target" -max_total_time="${FUZZ_S:-300}" -timeout=10 \
+    if "$copy/bin/$target" "$found" "fuzz/corpora/$target" -max_total_time="${FUZZ_S:-300}" -timeout=10 \
         -artifact_prefix="$found/" >"$copy/$target.log" 2>&1; then
         echo "$target: NOT found within ${FUZZ_S:-300} s"
         status=1

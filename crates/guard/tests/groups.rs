@@ -54,6 +54,7 @@ fn adds(fake: &Fake, spec: &Spec) -> Vec<String> {
     assert_eq!(added(&both[0]), added(&both[1]), "{}", spec.mounts);
     let noted = both[0].notes.iter().any(|note| note.rule == "mount-cgroup");
     assert_eq!(noted, !added(&both[0]).is_empty(), "{}", spec.mounts);
+    assert_eq!(both[0].changes.covers_groups(), noted, "{}", spec.mounts);
     added(&both[0])
 }
 

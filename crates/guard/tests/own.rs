@@ -32,6 +32,7 @@ fn hides(fake: &Fake, spec: &Spec) -> Vec<String> {
     let both = [By::default(), gpu()].map(|by| judge_text(&spec.text(), &by, fake));
     assert_eq!(verdict(&both[0]), "ok", "{}", spec.mounts);
     assert_eq!(both[0].changes.read_only, both[1].changes.read_only);
+    assert!(!both[0].changes.covers_groups(), "no control group is here");
     let noted = both[0].notes.iter().any(|note| note.rule == "mount-reserved-source" && note.at.starts_with('/'));
     assert_eq!(noted, !hidden(&both[0]).is_empty(), "{}", spec.mounts);
     hidden(&both[0])

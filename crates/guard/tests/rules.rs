@@ -252,19 +252,6 @@ fn a_list_that_does_not_begin_closed() {
 }
 
 #[test]
-fn low_level_runtimes_by_name() {
-    for (path, expected) in [
-        ("/usr/sbin/runc", LowLevel::Runc),
-        ("runc-1.3", LowLevel::Runc),
-        ("/usr/bin/crun", LowLevel::Crun),
-        ("/opt/runc/bin/youki", LowLevel::Youki),
-        ("/usr/bin/quilt-gpu-engine", LowLevel::Other),
-    ] {
-        assert_eq!(LowLevel::of(path), expected, "{path}");
-    }
-}
-
-#[test]
 fn a_contracts_list() {
     let numbers = Numbers::read(&Fake::default()).unwrap();
     let c = |major: u32, minor: Option<u32>, access: Access| Rule {

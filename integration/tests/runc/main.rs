@@ -18,6 +18,7 @@ mod own_folders;
 mod pods;
 mod refusals;
 mod reservations;
+mod sampled;
 mod spellings;
 mod tenant;
 mod trusted;
