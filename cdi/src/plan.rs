@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use contract::json::{self, Node};
+use contract::order;
 
 use crate::change::{Change, Items, changes, process_changes};
 use crate::edits::{EditError, Edits, Op};
@@ -38,9 +39,11 @@ pub fn apply_process(bytes: &[u8], process: &Node<'_>, variables: &[(String, Str
     splice(bytes, steps)
 }
 
-fn splice(bytes: &[u8], mut steps: Vec<Step>) -> Result<Vec<u8>, EditError> {
-    // Stable: what is added at one place keeps its order, and comes after what was cut out before that place.
-    steps.sort_by_key(|step| step.place.start);
+fn splice(bytes: &[u8], steps: Vec<Step>) -> Result<Vec<u8>, EditError> {
+    // What is added at one place keeps its order, and comes after what was cut out before that place.
+    let mut steps: Vec<(usize, Step)> = steps.into_iter().enumerate().collect();
+    order::sort_by(&mut steps, |(a, one), (b, other)| (one.place.start, a).cmp(&(other.place.start, b)));
+    let steps: Vec<Step> = steps.into_iter().map(|(_, step)| step).collect();
     let added: usize = steps.iter().map(|step| step.value.as_ref().map_or(0, String::len) + 32).sum();
     let mut out = Vec::with_capacity(bytes.len() + added);
     let mut done = 0;

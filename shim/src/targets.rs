@@ -31,7 +31,7 @@ pub(crate) fn refuse_covered(
         return Ok(());
     }
     let mut folders: Vec<&str> = targets.iter().chain(nodes).flat_map(|target| folders_above(target)).collect();
-    folders.sort_unstable();
+    contract::order::sort(&mut folders);
     folders.dedup();
     let folders: Vec<(&str, Place)> = folders.into_iter().map(|folder| (folder, place(root, folder))).collect();
     let nodes: Vec<(&str, Place)> = nodes.iter().map(|node| (*node, place(root, node))).collect();

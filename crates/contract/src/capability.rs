@@ -102,7 +102,7 @@ impl Capabilities {
                 set.push(capability);
             }
         }
-        set.sort_unstable();
+        crate::order::sort(&mut set);
         Ok(Self(set))
     }
 

@@ -10,6 +10,7 @@ pub mod inventory;
 pub mod json;
 pub mod key;
 mod names;
+pub mod order;
 pub mod read;
 pub mod refusal;
 pub mod request;

@@ -50,7 +50,7 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Outcome {
             }
         }
     }
-    seen.sort_unstable_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+    contract::order::sort_by(&mut seen, |a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
     for pair in seen.windows(2) {
         if let [(path, _, first), (again, index, second)] = pair
             && path == again

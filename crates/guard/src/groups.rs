@@ -107,7 +107,7 @@ impl Groups {
         let Self(mut found) = self;
         let of = |found: &Found| found.mount.and_then(|index| mounts.get(index));
         found.retain(|one| !(one.rest.is_empty() && of(one).is_some_and(is_read_only)));
-        found.sort_unstable();
+        contract::order::sort(&mut found);
         found.dedup();
         // Ours are hidden in any case: an id-mapped mount makes the machine's root of any user.
         if !can_write(setting.case.spec) {

@@ -172,7 +172,7 @@ pub(crate) fn layers(option: &str) -> Vec<(String, bool)> {
         );
     }
     paths.retain(|(path, _)| !path.is_empty());
-    paths.sort_unstable();
+    contract::order::sort(&mut paths);
     paths.dedup();
     paths
 }

@@ -134,7 +134,7 @@ impl Numbers {
                 whole.push(*major);
             }
         }
-        whole.sort_unstable();
+        contract::order::sort(&mut whole);
         let driver = majors.iter().any(|(name, _)| name.starts_with("nvidia"));
         Self { whole, exact: FIXED.to_vec(), driver }
     }

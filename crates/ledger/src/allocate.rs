@@ -100,9 +100,10 @@ fn by_count<'a>(
         return Err(refused(Code::CapacityFull, "capacity", message, help));
     }
     // What the holder had before comes first, then the lowest address: the same question has the same answer.
-    matching.sort_unstable_by_key(|gpu| (!previous.contains(&gpu.pci), gpu.pci.as_str()));
+    let is_new = |gpu: &Gpu| !previous.contains(&gpu.pci);
+    contract::order::sort_by(&mut matching, |a, b| (is_new(a), &a.pci).cmp(&(is_new(b), &b.pci)));
     matching.truncate(wanted);
-    matching.sort_unstable_by_key(|gpu| gpu.pci.as_str());
+    contract::order::sort_by(&mut matching, |a, b| a.pci.cmp(&b.pci));
     Ok(matching)
 }
 

@@ -118,7 +118,7 @@ impl Ledger {
     pub fn contracts(&self) -> Result<Vec<Filed>, LedgerError> {
         let names = files::names(&self.path("contracts"))?;
         let mut keys: Vec<Key> = names.iter().filter_map(|name| Key::parse(name.strip_suffix(".json")?)).collect();
-        keys.sort_unstable();
+        contract::order::sort(&mut keys);
         Ok(keys.into_iter().filter_map(|key| self.contract(&key).transpose().map(|contract| (key, contract))).collect())
     }
 

@@ -166,7 +166,7 @@ impl Ledger {
             }
         }
         // One holder's leases stand together; they are ended together.
-        gone.sort_unstable_by(|a, b| a.tag.cmp(&b.tag));
+        contract::order::sort_by(&mut gone, |a, b| a.tag.cmp(&b.tag));
         for of_one in gone.chunk_by(|a, b| a.tag == b.tag) {
             let pcis: Vec<String> = of_one.iter().map(|lease| lease.pci.clone()).collect();
             let Some(first) = of_one.first() else { continue };

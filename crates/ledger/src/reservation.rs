@@ -155,7 +155,7 @@ impl Ledger {
     /// The folder cannot be listed.
     pub fn reservations(&self) -> Result<Vec<Reserved>, LedgerError> {
         let mut tokens = files::names(&self.path("reservations"))?;
-        tokens.sort_unstable();
+        contract::order::sort(&mut tokens);
         let reserved = |token: &str| {
             let Promise { contract, pod, .. } = self.promise(token).ok()?;
             Some(Reserved { token: token.to_owned(), contract, pod })

@@ -112,7 +112,7 @@ impl Ledger {
     pub(crate) fn names(&self) -> Result<Vec<Name>, LedgerError> {
         let mut names: Vec<Name> =
             files::names(&self.path("leases"))?.iter().filter_map(|file| Name::parse(file)).collect();
-        names.sort_unstable();
+        contract::order::sort(&mut names);
         Ok(names)
     }
 

@@ -159,7 +159,7 @@ pub(crate) fn filters_mounted() -> Result<Vec<String>, NodeError> {
         |mount: &&Mount<'_>| stat(mount.point.as_ref()).is_ok_and(|stat| devices::numbers(stat.st_dev) == mount.dev);
     let holding = mounts.iter().filter(|mount| holds_filters(mount, unified)).filter(is_seen);
     let mut points: Vec<String> = holding.map(|mount| mount.point.to_string()).collect();
-    points.sort_unstable();
+    contract::order::sort(&mut points);
     points.dedup();
     Ok(points)
 }

@@ -47,7 +47,7 @@ pub(crate) fn drm_minors(folder: &str, end: u32) -> Vec<u32> {
     };
     let minor = |name: &str| name.strip_prefix("226:")?.parse().ok().filter(|minor| *minor < end);
     let mut minors: Vec<u32> = entries.flatten().filter_map(|entry| minor(entry.file_name().to_str()?)).collect();
-    minors.sort_unstable();
+    contract::order::sort(&mut minors);
     minors
 }
 

@@ -71,7 +71,7 @@ fn addresses(host: &Host) -> Result<Vec<String>, NodeError> {
     for entry in entries {
         addresses.extend(pci_address(&entry.map_err(failed)?.file_name().to_string_lossy()));
     }
-    addresses.sort_unstable();
+    contract::order::sort(&mut addresses);
     Ok(addresses)
 }
 
@@ -100,7 +100,7 @@ pub fn facts(host: &Host) -> Result<Facts, NodeError> {
     let majors = found(file::read(&host.path("proc/devices")))?.unwrap_or_default();
     let mut majors = devices::majors(&majors);
     majors.retain(|(name, _)| devices::is_gpu_name(name));
-    majors.sort_unstable();
+    contract::order::sort(&mut majors);
     let driver_version = found(file::read(&host.path("proc/driver/nvidia/version")))?.and_then(|bytes| version(&bytes));
     let named = |(pci, Information { uuid, minor, .. })| DriverGpu { pci, uuid, minor };
     Ok(Facts { boot_id, driver_version, majors, driver_gpus: gpus(host)?.into_iter().map(named).collect() })

@@ -60,7 +60,7 @@ pub fn devices(host: &Host) -> Result<Vec<Device>, NodeError> {
         devices.extend(device(&format!("{folder}/{}", name.to_string_lossy()), address)?);
     }
     // An address with a longer domain comes after all shorter ones.
-    devices.sort_unstable_by(|a, b| (a.address.len(), &a.address).cmp(&(b.address.len(), &b.address)));
+    contract::order::sort_by(&mut devices, |a, b| (a.address.len(), &a.address).cmp(&(b.address.len(), &b.address)));
     Ok(devices)
 }
 

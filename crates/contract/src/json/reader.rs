@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         let mut keys: Vec<&str> = members.iter().map(|m| m.key.as_ref()).collect();
-        keys.sort_unstable();
+        crate::order::sort(&mut keys);
         match keys.windows(2).find(|pair| pair.first() == pair.last()) {
             Some(pair) => Err(self.twice(pair.first().copied().unwrap_or_default())),
             None => Ok(()),
