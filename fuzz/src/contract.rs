@@ -46,6 +46,9 @@ fn covers(written: &Value, original: &Value) -> bool {
         (Value::Array(written), Value::Array(original)) => {
             written.len() == original.len() && written.iter().zip(original).all(|(w, o)| covers(w, o))
         }
-        (written, original) => written == original,
+        // `-0` is a whole number to us, and 0.
+        (written, original) => {
+            written == original || (written.as_i64() == Some(0) && original.as_f64().is_some_and(|zero| zero == 0.0))
+        }
     }
 }

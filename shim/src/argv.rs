@@ -237,6 +237,8 @@ pub fn quick_verb<'a>(words: impl Iterator<Item = &'a [u8]>) -> Option<Verb> {
                 skip = known(GLOBAL_VALUES) && !has_value;
                 doubt |= !known(GLOBAL_VALUES) && !known(GLOBAL_SWITCHES);
             }
+            // runc goes on behind it, to the verb.
+            None if word == b"--" => doubt = true,
             None => match Verb::of(word) {
                 Some(verb) if !doubt || verb.opens() => return Some(verb),
                 // After an unknown flag the next word may be its value: only the absence of every verb that opens something is safe.

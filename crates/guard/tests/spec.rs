@@ -309,3 +309,11 @@ fn working_folders() {
         check(&Spec { cwd: cwd.into(), ..Spec::default() }, expected);
     }
 }
+
+#[test]
+fn a_request_that_came_to_nothing_is_noted_where_none_was_made_here() {
+    let spec = Spec { env: r#"["NVIDIA_VISIBLE_DEVICES=void"]"#.into(), ..Spec::default() };
+    for (by, expected) in [(By::default(), true), (gpu(), false)] {
+        assert_eq!(judge(&spec, &by).notes.iter().any(|note| note.rule == "visible-void"), expected);
+    }
+}
