@@ -102,6 +102,7 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, seen: &mut Seen, o
         "sysfs" if writable && !setting.privileged && setting.is_machines_root() => {
             out.add(setting.weigh(places::writable_sysfs()), &at_type, kind);
         }
+        "proc" if writable => out.add(places::own_procfs(setting, mount), &at_type, kind),
         // It is filled with what the image has there.
         "tmpfs" if has("tmpcopyup") => seen.folders.push(index),
         "overlay" => {

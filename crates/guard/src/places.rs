@@ -4,6 +4,7 @@
 //!
 //! `/` itself is not refused here: its own row decides (`mounts`), and what is inside is noted.
 
+use contract::json::Node;
 use contract::{Code, Refusal};
 
 use crate::findings::Verdict;
@@ -152,11 +153,35 @@ fn procfs(setting: &Setting<'_>, real: &str, how: Bind) -> Verdict {
         return Ok(Vec::new());
     }
     if how.writable && !setting.privileged && setting.is_machines_root() {
-        let message = "the host's procfs is writable in it, and runs programs on the host";
-        let refusal = Refusal::new(Code::UnsafeSpec, "mount-procfs-rw", message, "bind it read-only");
-        return setting.weigh(refusal);
+        return setting.weigh(writable_procfs("bind it read-only"));
     }
     Ok(vec![("mount-procfs", "the container sees the host's processes and drivers".to_owned())])
+}
+
+fn writable_procfs(help: &str) -> Refusal {
+    let message = "the kernel's settings are writable in it, and some of them run programs on the host";
+    Refusal::new(Code::UnsafeSpec, "mount-procfs-rw", message, help)
+}
+
+/// A procfs of the container's own has the machine's settings all the same; engines make them read-only. Whoever runs
+/// containers in this one needs that undone, so only `hardened` refuses it.
+pub(crate) fn own_procfs(setting: &Setting<'_>, mount: &Node<'_>) -> Verdict {
+    let place = mount.get("destination").and_then(Node::as_str).unwrap_or_default();
+    let settings = format!("{}/sys", paths::clean(place).trim_end_matches('/'));
+    let closed = ["readonlyPaths", "maskedPaths"].into_iter().any(|list| {
+        let list = setting.case.spec.path(&["linux", list]).map(Node::items).unwrap_or_default();
+        list.iter().filter_map(Node::as_str).any(|path| paths::below(&settings, &paths::clean(path)).is_some())
+    });
+    if closed || setting.privileged || !setting.is_machines_root() {
+        return Ok(Vec::new());
+    }
+    let refusal = writable_procfs("name /proc/sys in linux.readonlyPaths, as engines do unless they are told not to");
+    if setting.hardened() {
+        return setting.weigh(refusal);
+    }
+    let message =
+        "the container can write the kernel's settings, which run programs on the host: this is not a boundary";
+    Ok(vec![("mount-procfs-rw", message.to_owned())])
 }
 
 fn sockets(setting: &Setting<'_>, real: &str, _: Bind) -> Verdict {

@@ -120,6 +120,7 @@ fn judged(spec: &Spec, by: &By, rules: &[&str]) -> String {
 
 const NOTED: &[&str] = &[
     "mount-procfs",
+    "mount-procfs-rw",
     "mount-control-socket",
     "mount-nodev",
     "mount-visible-devices",
@@ -260,6 +261,18 @@ fn files_of_the_kernel() {
         ("A27: a file", bound("/proc/sys/kernel/core_pattern", "rw"), PROCFS, PROCFS),
         ("A27: the driver's", bound("/proc/driver/nvidia", "ro"), "ok mount-procfs", "ok mount-procfs"),
         ("A27: read-only", bound("/proc", "ro"), "ok mount-procfs", "ok mount-procfs"),
+    ]);
+    let procfs = |options: &str, lists: &str| Spec {
+        more_linux: format!(",{lists}"),
+        ..mount(&format!(r#"{{"destination":"/proc/","type":"proc","source":"proc","options":[{options}]}}"#))
+    };
+    let open = "ok mount-procfs-rw";
+    rows(&[
+        ("A27: type", procfs("", r#""readonlyPaths":["/proc/sys"]"#), "ok", "ok"),
+        ("A27: type, read-only", procfs(r#""ro""#, r#""readonlyPaths":[]"#), "ok", "ok"),
+        ("A27: type, all closed", procfs("", r#""maskedPaths":["/proc/"]"#), "ok", "ok"),
+        ("A27: type, open", procfs("", r#""readonlyPaths":["/proc/sysrq-trigger"]"#), open, PROCFS),
+        ("A27: type, by half", procfs("", r#""readonlyPaths":["/proc/sys/net"]"#), open, PROCFS),
     ]);
     let privileged = Spec {
         mounts: format!(

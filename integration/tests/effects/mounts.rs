@@ -251,6 +251,12 @@ fn kernel() -> Vec<Case> {
             .script("(: >>/t/sys/kernel/core_pattern) 2>/dev/null && echo LEAK programs of the host can be named")
             .exposes()
             .refused(UNSAFE, "mount-procfs-rw"),
+        case("A27", "its own /proc, with the kernel's settings writable", |_| {
+            Spec::new().edit(|spec| spec["linux"]["readonlyPaths"] = json!([]))
+        })
+        .script("(: >>/proc/sys/kernel/core_pattern) 2>/dev/null || exit 1")
+        .always(Verdict::Noted("mount-procfs-rw"))
+        .hardened(Verdict::Refused(UNSAFE, "mount-procfs-rw")),
         case("A27 L", "the host's /proc, read-only", |_| tree("/proc", &["ro"]))
             .script("(: >>/t/sys/kernel/core_pattern) 2>/dev/null && echo LEAK it can be written; [ -e /t/1/status ] || exit 1")
             .always(Verdict::Noted("mount-procfs")),

@@ -267,7 +267,7 @@ pub const DENY_ALL: &str = r#"{"allow":false,"access":"rwm"}"#;
 impl Default for Spec {
     fn default() -> Self {
         Self {
-            mounts: r#"[{"destination":"/proc","type":"proc","source":"proc","options":["nosuid"]}]"#.into(),
+            mounts: r#"[{"destination":"/proc","type":"proc","source":"proc","options":["nosuid","ro"]}]"#.into(),
             devices: "[]".into(),
             rules: format!(
                 r#"[{DENY_ALL},{{"allow":true,"type":"c","major":1,"minor":3,"access":"rwm"}},{{"allow":true,"type":"c","major":136,"access":"rwm"}}]"#
