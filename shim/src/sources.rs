@@ -2,23 +2,28 @@
 
 use contract::json::Node;
 
-/// Where engines keep what they mount into containers: nobody but root can put something else there. `/dev`, `/proc` and
-/// `/sys` are the kernel's.
-const ENGINES: [&str; 11] = [
-    "/var/lib/docker/containers/",
-    "/run/docker/",
-    "/var/lib/containerd/",
-    "/run/containerd/",
-    "/var/lib/containers/",
-    "/run/containers/",
-    "/var/lib/kubelet/pods/",
-    "/dev/",
-    "/sys/",
-    "/proc/",
-    "/var/run/docker/",
+/// What engines mount into containers by themselves, `*` for any one name. The last folder on the way is the engine's, and what
+/// lies there is no tenant's to replace: further in, or in the volumes that Docker's users make of whatever they like, it is.
+const ENGINES: [&str; 15] = [
+    "/var/lib/docker/containers/*/*",
+    "/var/lib/docker/containers/*/mounts/shm",
+    "/var/lib/docker/*/containers/*/*",
+    "/var/lib/docker/*/containers/*/mounts/shm",
+    "/var/lib/containerd/*/sandboxes/*/*",
+    "/run/containerd/*/sandboxes/*/*",
+    "/var/lib/containers/storage/overlay-containers/*/userdata/*",
+    "/var/lib/containers/storage/overlay-containers/*/userdata/run/secrets",
+    "/run/containers/storage/overlay-containers/*/userdata/*",
+    "/run/containers/storage/overlay-containers/*/userdata/run/secrets",
+    "/var/lib/kubelet/pods/*/etc-hosts",
+    "/var/lib/kubelet/pods/*/containers/*/*",
+    "/var/lib/kubelet/pods/*/volumes/*/*",
+    "/var/lib/kubelet/pods/*/volumes/*/*/mount",
+    "/var/lib/kubelet/pods/*/volume-subpaths/*/*/*",
 ];
-/// Anybody's, though below `/dev`.
-const ANYBODYS: [&str; 2] = ["/dev/shm/", "/dev/mqueue/"];
+/// The kernel's own folders, and what in them is anybody's.
+const KERNELS: [&str; 3] = ["/dev", "/sys", "/proc"];
+const ANYBODYS: [&str; 4] = ["/dev/shm", "/dev/mqueue", "/dev/hugepages", "/sys/fs/bpf"];
 
 /// Whether whoever can write in a folder on the way could have put something else behind a source that was judged.
 pub(crate) fn may_change(spec: &Node<'_>, bundle: &str) -> bool {
@@ -32,13 +37,27 @@ pub(crate) fn may_change(spec: &Node<'_>, bundle: &str) -> bool {
 }
 
 fn is_engines(source: &str, bundle: &str) -> bool {
+    if source.split('/').any(|part| matches!(part, "." | "..")) {
+        return false;
+    }
     let within =
-        |folder: &str| source.strip_prefix(folder.trim_end_matches('/')).is_some_and(|rest| rest.starts_with('/'));
-    let climbs = source.split('/').any(|part| part == "..");
-    let kernels = matches!(source, "/dev" | "/sys" | "/proc");
-    !climbs
-        && !ANYBODYS.iter().any(|folder| within(folder))
-        && (kernels || !source.starts_with('/') || within(bundle) || ENGINES.iter().any(|folder| within(folder)))
+        |folder: &&str| source.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    if KERNELS.iter().any(|folder| within(folder)) {
+        return !ANYBODYS.iter().any(|folder| source.starts_with(folder));
+    }
+    let in_bundle = match source.strip_prefix(bundle.trim_end_matches('/')) {
+        Some(rest) => rest.strip_prefix('/'),
+        None => Some(source),
+    };
+    // The root file system lies in it, and is the tenant's.
+    in_bundle.is_some_and(|name| !name.is_empty() && !name.contains('/') && name != "rootfs")
+        || ENGINES.iter().any(|place| is_at(source, place))
+}
+
+/// Whether a path has this form.
+fn is_at(path: &str, form: &str) -> bool {
+    path.split('/').count() == form.split('/').count()
+        && path.split('/').zip(form.split('/')).all(|(part, name)| part == name || (name == "*" && !part.is_empty()))
 }
 
 #[cfg(test)]
@@ -49,9 +68,23 @@ mod tests {
     fn what_engines_keep_stays_and_what_tenants_have_may_change() {
         for (mount, changes) in [
             (r#"{"type":"bind","source":"/var/lib/docker/containers/x/hosts"}"#, false),
-            (r#"{"type":"bind","source":"/var/lib/kubelet/pods/u/volumes/v"}"#, false),
-            (r#"{"type":"bind","source":"/b/rootfs"}"#, false),
-            (r#"{"type":"bind","source":"rootfs/x"}"#, false),
+            (r#"{"type":"bind","source":"/var/lib/docker/containers/x/mounts/shm"}"#, false),
+            (r#"{"type":"bind","source":"/var/lib/docker/100000.100000/containers/x/hosts"}"#, false),
+            (r#"{"type":"bind","source":"/var/lib/docker/containers/x/mounts/shm/link"}"#, true),
+            (r#"{"type":"bind","source":"/var/lib/docker/volumes/v/_data"}"#, true),
+            (r#"{"type":"bind","source":"/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/v"}"#, false),
+            (r#"{"type":"bind","source":"/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pv/mount"}"#, false),
+            (r#"{"type":"bind","source":"/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/v/link"}"#, true),
+            (r#"{"type":"bind","source":"/run/containerd/io.containerd.grpc.v1.cri/sandboxes/x/shm"}"#, false),
+            (r#"{"type":"bind","source":"/run/containerd/io.containerd.runtime.v2.task/k8s.io/x/rootfs/link"}"#, true),
+            (r#"{"type":"bind","source":"/b/hosts"}"#, false),
+            (r#"{"type":"bind","source":"/b/rootfs"}"#, true),
+            (r#"{"type":"bind","source":"rootfs/x"}"#, true),
+            (r#"{"type":"bind","source":"hosts"}"#, false),
+            (r#"{"type":"bind","source":"/dev/hugepages/x"}"#, true),
+            (r#"{"type":"bind","source":"/dev/hugepages-1Gi/x"}"#, true),
+            (r#"{"type":"bind","source":"/dev/snd"}"#, false),
+            (r#"{"type":"bind","source":"/devices"}"#, true),
             (r#"{"type":"bind","source":"/sys"}"#, false),
             (r#"{"type":"proc","source":"proc"}"#, false),
             (r#"{"type":"none","source":"/home/x","options":["rbind"]}"#, true),

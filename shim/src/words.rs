@@ -42,9 +42,6 @@ const MAX_POD_NAME: usize = 253;
 /// Where CRI-O says which annotations are kubelet's, as a JSON object.
 const CRIO_ANNOTATIONS: &str = "io.kubernetes.cri-o.Annotations";
 
-/// Whose container it is: CRI-O and Podman share a storage, and Podman's users write annotations.
-const MANAGER: &str = "io.container.manager";
-
 /// Longest container name that fits into an annotation key behind `quilt.gpu/capabilities.` (63 characters in all).
 const MAX_NAME: usize = 50;
 
@@ -114,6 +111,18 @@ pub(crate) fn way_to_ask(spec: &Node<'_>, policy: &RequestPolicy) -> String {
     }
 }
 
+/// Whether CRI-O made it: Podman has bundles in the same storage, and its users write any annotation, over its own too. But none
+/// of them chooses what the control group is called: `crio-<id>`, or systemd's `<slice>:crio:<id>`.
+fn is_crios(spec: &Node<'_>) -> bool {
+    let path = spec.path(&["linux", "cgroupsPath"]).and_then(Node::as_str).unwrap_or_default();
+    let name = path.rsplit('/').next().unwrap_or_default();
+    match name.split(':').collect::<Vec<_>>().as_slice() {
+        [name] => name.starts_with("crio-"),
+        [_, prefix, _] => *prefix == "crio",
+        _ => false,
+    }
+}
+
 /// The keys under which an engine attests a container's place in a pod, if it was Kubernetes' engine that wrote this spec.
 /// Anybody can write them as annotations of a container of Docker's; nobody but the engine says where the bundle lies:
 /// containerd's in the namespace that its CRI alone uses, CRI-O's in storage that Docker has no part in.
@@ -122,7 +131,7 @@ fn attesting(spec: &Node<'_>, bundle: &Path) -> Option<&'static [&'static str; 5
     let namespace = bundle.parent().and_then(Path::file_name);
     let keys = if namespace.is_some_and(|name| name == "k8s.io") {
         containerd
-    } else if bundle.file_name().is_some_and(|name| name == "userdata") && annotation(spec, MANAGER) != Some("libpod") {
+    } else if bundle.file_name().is_some_and(|name| name == "userdata") && is_crios(spec) {
         crio
     } else {
         return None;

@@ -81,7 +81,10 @@ impl Bench {
     }
 
     fn bundle_in(&self, id: &str, spec: &Spec, rootfs: &Rootfs) -> Result<Bundle> {
-        Bundle::new(self.home(id, spec), &spec.clone().cgroup(&self.cgroup(id)), rootfs)
+        // CRI-O's name for the group says that its annotations are its own.
+        let by_crio = spec.json()["annotations"].get("io.kubernetes.cri-o.ContainerType").is_some();
+        let cgroup = if by_crio { self.cgroup(id).replacen('/', "/crio-", 1) } else { self.cgroup(id) };
+        Bundle::new(self.home(id, spec), &spec.clone().cgroup(&cgroup), rootfs)
     }
 
     /// Where the engine of this spec has its bundles: only there it attests a container's place in a pod.

@@ -118,7 +118,7 @@ fn crio(kind: &str, pods: &str, kubelets: &str) -> String {
     let list = kubelets.replace('"', "\\\"");
     let comma = |more: &str| if more.is_empty() { String::new() } else { format!(",{more}") };
     format!(
-        r#"{{"annotations":{{"io.kubernetes.cri-o.ContainerType":"{kind}","io.kubernetes.container.name":"main","io.kubernetes.pod.uid":"u-1","io.kubernetes.cri-o.Annotations":"{{{list}}}"{}{}}}}}"#,
+        r#"{{"annotations":{{"io.kubernetes.cri-o.ContainerType":"{kind}","io.kubernetes.container.name":"main","io.kubernetes.pod.uid":"u-1","io.kubernetes.cri-o.Annotations":"{{{list}}}"{}{}}},"linux":{{"cgroupsPath":"kubepods.slice:crio:66e0"}}}}"#,
         comma(pods),
         comma(kubelets)
     )
@@ -159,8 +159,15 @@ fn e15_a_pod_is_what_its_engine_attests() {
         (cri(""), kubelets, Some("u-2")),
         (cri(""), "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/1/.", Some("u-2")),
         (crio("container", "", ""), "/run/containers/storage/overlay-containers/1/userdata", Some("u-1")),
-        (crio("container", r#""io.container.manager":"cri-o""#, ""), "/run/c/1/userdata", Some("u-1")),
-        (crio("container", r#""io.container.manager":"libpod""#, ""), "/var/c/1/userdata", None),
+        (
+            crio("container", "", "").replace("kubepods.slice:crio:66e0", "/kubepods/pod1/crio-66e0"),
+            "/c/userdata",
+            Some("u-1"),
+        ),
+        // Podman's users write any annotation, and name groups, but not the container's own.
+        (crio("container", "", "").replace("kubepods.slice:crio:", "machine.slice:libpod:"), "/c/userdata", None),
+        (crio("container", "", "").replace("kubepods.slice:crio:66e0", "/crio-66e0/libpod-66e0"), "/c/userdata", None),
+        (crio("container", "", "").replace("kubepods.slice:crio:66e0", ""), "/c/userdata", None),
         // Docker's users write any annotation they like, and name the container too.
         (cri(""), "/run/containerd/io.containerd.runtime.v2.task/moby/k8s.io", None),
         (cri(""), "/run/containerd/io.containerd.runtime.v2.task/moby/userdata", None),
@@ -248,7 +255,8 @@ fn only_the_engines_word_names_a_workload() {
         (format!("{containerd},{crio}"), "/x/userdata".to_owned(), Some(("store", "main"))),
         (r#""io.kubernetes.cri.sandbox-namespace":"shop""#.to_owned(), format!("{task}/k8s.io/66e0"), None),
     ] {
-        let spec = format!("{{\"annotations\":{{{annotations}}}}}");
+        let spec =
+            format!(r#"{{"annotations":{{{annotations}}},"linux":{{"cgroupsPath":"/kubepods/pod1/crio-66e0"}}}}"#);
         let spec = contract::json::parse_oci(spec.as_bytes()).unwrap();
         let found = attested(&spec, Path::new(&bundle)).map(|workload| (workload.namespace, workload.container));
         assert_eq!(found, expected, "{annotations} in {bundle}");
