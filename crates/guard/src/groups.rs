@@ -13,7 +13,8 @@ use contract::json::Node;
 use contract::{Code, Refusal};
 
 use crate::findings::Findings;
-use crate::mounts::{Bind, layers};
+use crate::layers;
+use crate::mounts::Bind;
 use crate::paths;
 use crate::setting::Setting;
 use crate::system::Object;
@@ -225,7 +226,7 @@ fn undoing(setting: &Setting<'_>, index: usize, mount: &Node<'_>) -> Option<Refu
     let sources: Vec<Cow<'_, str>> = if bind {
         vec![mount.get("source").and_then(Node::as_str).unwrap_or_default().into()]
     } else if kind == Some("overlay") {
-        options(mount).flat_map(layers).map(|(layer, _)| Cow::Owned(layer)).collect()
+        options(mount).flat_map(layers::of).map(|(layer, _)| Cow::Owned(layer)).collect()
     } else {
         return None;
     };

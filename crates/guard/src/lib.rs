@@ -11,6 +11,7 @@ mod findings;
 mod groups;
 mod image;
 mod injectors;
+mod layers;
 mod low_level;
 mod minors;
 mod mounts;
@@ -41,7 +42,7 @@ pub use process::judge_cwd;
 pub use programs::{open_to_programs, shut_by_programs};
 pub use readings::{open_gpus, openable};
 pub use rules::{granted_rules, parse_list_line};
-pub use system::{Dir, Majors, Object, System};
+pub use system::{Dir, FileSystem, Majors, Object, System};
 
 use findings::Findings;
 use setting::{Machine, Setting};

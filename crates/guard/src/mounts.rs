@@ -8,6 +8,7 @@ use contract::{Code, Refusal};
 
 use crate::findings::{Findings, MOST_ITEMS, Verdict};
 use crate::groups::{Groups, OWN, ReadOnly};
+use crate::layers;
 use crate::paths;
 use crate::places;
 use crate::setting::Setting;
@@ -103,14 +104,22 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, seen: &mut Seen, o
             out.add(setting.weigh(places::writable_sysfs()), &at_type, kind);
         }
         "proc" if writable => out.add(places::own_procfs(setting, mount), &at_type, kind),
+        "binfmt_misc" if writable => {
+            out.add(places::binfmt_misc(setting, writable), &at_type, kind);
+        }
         // It is filled with what the image has there.
         "tmpfs" if has("tmpcopyup") => seen.folders.push(index),
         "overlay" => {
+            if options.clone().map(|option| option.len() + 1).sum::<usize>() > layers::MOST_OPTIONS {
+                let refusal =
+                    unjudgeable(setting, kind, "its options are longer than the 4095 bytes that kernels read");
+                out.add(Err(refusal), &format_args!("{place}/options"), kind);
+            }
             if let Some(open) = options.clone().find(|option| option.ends_with('\\')) {
                 let refusal = unjudgeable(setting, kind, "an option ends with a `\\`, which takes the next one in");
                 out.add(Err(refusal), &format_args!("{place}/options"), open);
             }
-            for (layer, writable) in options.flat_map(layers) {
+            for (layer, writable) in options.flat_map(layers::of) {
                 let how = Bind { mount: Some(index), recursive: false, writable };
                 let verdict = bind(setting, &layer, how, seen);
                 let verdict = verdict.map(|notes| notes.into_iter().filter(|(rule, _)| *rule != MISSING).collect());
@@ -153,47 +162,6 @@ fn destination(setting: &Setting<'_>, index: usize, mount: &Node<'_>, out: &mut 
 fn is_writable<'o>(options: impl Iterator<Item = &'o str> + Clone) -> bool {
     let last = options.clone().filter(|o| matches!(*o, "ro" | "rw" | "rro")).last();
     last.is_none_or(|option| option == "rw") || options.into_iter().any(|option| option == "rrw")
-}
-
-/// The folders in an option of an overlay's, and whether it writes there; runtimes join options with commas. Kernels and keys
-/// differ in where a `\` takes its meaning from a `,` or `:` and where it is a part of the name, so each way to read a path is
-/// looked at.
-pub(crate) fn layers(option: &str) -> Vec<(String, bool)> {
-    let mut paths = Vec::new();
-    for part in option.split(',').chain(pieces(option, ',')) {
-        let (key, value) = part.split_once('=').unwrap_or_default();
-        let (values, writable): (Vec<&str>, bool) = match key {
-            "lowerdir" => (pieces(value, ':').collect(), false),
-            "lowerdir+" | "datadir+" => (vec![value], false),
-            "upperdir" | "workdir" => (vec![value], true),
-            _ => continue,
-        };
-        paths.extend(
-            values.into_iter().flat_map(|value| [value.to_owned(), unescaped(value)]).map(|path| (path, writable)),
-        );
-    }
-    paths.retain(|(path, _)| !path.is_empty());
-    contract::order::sort(&mut paths);
-    paths.dedup();
-    paths
-}
-
-/// A text cut where this letter stands without a `\` in front of it.
-fn pieces(text: &str, at: char) -> impl Iterator<Item = &str> {
-    let mut behind = false;
-    text.split(move |letter| {
-        let cut = letter == at && !behind;
-        behind = letter == '\\' && !behind;
-        cut
-    })
-}
-
-fn unescaped(text: &str) -> String {
-    let (mut out, mut letters) = (String::with_capacity(text.len()), text.chars());
-    while let Some(letter) = letters.next() {
-        out.extend(if letter == '\\' { letters.next() } else { Some(letter) });
-    }
-    out
 }
 
 /// The root file system is bound too. Only what would show the host's own nodes is looked at.
@@ -247,16 +215,16 @@ fn behind(setting: &Setting<'_>, path: &str, how: Bind, seen: &mut Seen) -> Verd
         Object::Block => Ok(Vec::new()),
         Object::Dir(dir) => {
             let mut notes = folder(setting, &dir, how)?;
-            notes.extend(places::judge(setting, &dir.real, how)?);
+            notes.extend(places::judge(setting, &dir.real, &dir.fs, how)?);
             look_for_groups(&dir.real, &mut seen.groups)?;
             let of_devices =
                 dir.on_dev || ["/dev", setting.case.dev_root].iter().any(|dev| paths::below(&dir.real, dev).is_some());
             seen.folders.extend(how.mount.filter(|_| !of_devices));
             Ok(notes)
         }
-        Object::Other { real, kernels } => {
+        Object::Other { real, kernels, fs } => {
             own(setting, &real, how)?;
-            let notes = places::judge(setting, &real, how)?;
+            let notes = places::judge(setting, &real, &fs, how)?;
             if kernels {
                 look_for_groups(&real, &mut seen.groups)?;
             }
@@ -354,7 +322,7 @@ fn gpu_node(setting: &Setting<'_>, message: String) -> Refusal {
     Refusal::new(Code::TenantGpuMount, "mount-gpu-node", message, setting.way_out("the mount"))
 }
 
-fn reserved(message: &str) -> Refusal {
+pub(crate) fn reserved(message: &str) -> Refusal {
     Refusal::new(Code::UnsafeSpec, OWN, message, "bind another folder")
 }
 

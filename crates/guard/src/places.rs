@@ -9,9 +9,11 @@ use contract::{Code, Refusal};
 
 use crate::findings::Verdict;
 use crate::groups::OWN;
+use crate::layers;
 use crate::mounts::{Bind, unjudgeable};
 use crate::paths;
 use crate::setting::Setting;
+use crate::system::FileSystem;
 
 /// Folders whose files make engines inject devices.
 const CDI: &[&str] = &["/etc/cdi", "/run/cdi", "/var/run/cdi"];
@@ -65,9 +67,12 @@ const SOCKETS: &[&str] = &[
 ];
 
 /// Judges a bind of what lies at this path.
-pub(crate) fn judge(setting: &Setting<'_>, real: &str, how: Bind) -> Verdict {
-    let mut notes = Vec::new();
-    for row in [ours, sysfs, procfs, sockets, state] {
+pub(crate) fn judge(setting: &Setting<'_>, real: &str, fs: &FileSystem, how: Bind) -> Verdict {
+    let mut notes = layers::bound(setting, real, fs)?;
+    for row in [sysfs, procfs] {
+        notes.extend(row(setting, real, fs, how)?);
+    }
+    for row in [ours, sockets, state] {
         notes.extend(row(setting, real, how)?);
     }
     Ok(notes)
@@ -126,10 +131,17 @@ fn can_be_replaced(setting: &Setting<'_>, real: &str, recursive: bool) -> Result
 
 /// The files of a PCI device in sysfs reach its memory, and those of its bus give it to another driver. No device list covers
 /// them.
-fn sysfs(setting: &Setting<'_>, real: &str, how: Bind) -> Verdict {
-    let Some(inside) = paths::below(real, "/sys").filter(|_| !setting.privileged) else {
-        return Ok(Vec::new());
+fn sysfs(setting: &Setting<'_>, real: &str, fs: &FileSystem, how: Bind) -> Verdict {
+    // Mounted elsewhere any part of it may be shown.
+    let inside = match (paths::below(real, "/sys"), fs) {
+        (Some(inside), _) => inside,
+        (None, FileSystem::Sysfs) => "bus/pci",
+        (None, FileSystem::KernelFiles) => "kernel",
+        _ => return Ok(Vec::new()),
     };
+    if setting.privileged {
+        return Ok(Vec::new());
+    }
     let below = inside.starts_with("bus/pci") || (inside.starts_with("devices/") && inside.contains("pci"));
     let above = matches!(inside, "" | "bus" | "devices" | "devices/platform");
     let refused = if setting.hardened() {
@@ -148,14 +160,25 @@ pub(crate) fn writable_sysfs() -> Refusal {
 }
 
 /// The host's own view of processes: `core_pattern` and its like run programs as root of the machine.
-fn procfs(setting: &Setting<'_>, real: &str, how: Bind) -> Verdict {
-    if paths::below(real, "/proc").is_none() {
+fn procfs(setting: &Setting<'_>, real: &str, fs: &FileSystem, how: Bind) -> Verdict {
+    if *fs == FileSystem::BinfmtMisc {
+        return binfmt_misc(setting, how.writable);
+    }
+    if paths::below(real, "/proc").is_none() && *fs != FileSystem::Proc {
         return Ok(Vec::new());
     }
     if how.writable && !setting.privileged && setting.is_machines_root() {
         return setting.weigh(writable_procfs("bind it read-only"));
     }
     Ok(vec![("mount-procfs", "the container sees the host's processes and drivers".to_owned())])
+}
+
+/// Who registers a program there has the kernel run it for others, on the host too.
+pub(crate) fn binfmt_misc(setting: &Setting<'_>, writable: bool) -> Verdict {
+    if writable && !setting.privileged && setting.is_machines_root() {
+        return setting.weigh(writable_procfs("mount it read-only"));
+    }
+    Ok(Vec::new())
 }
 
 fn writable_procfs(help: &str) -> Refusal {

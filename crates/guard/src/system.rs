@@ -23,6 +23,8 @@ pub enum Object {
         real: String,
         /// It may be a file of the kernel's: a regular file without content, on a file system without a device.
         kernels: bool,
+        /// What it lies on.
+        fs: FileSystem,
     },
     /// Nothing is there.
     Missing,
@@ -43,6 +45,32 @@ pub struct Dir {
     pub is_dev: bool,
     /// It is the node's dev root or driver root (configured), or lies inside the dev root.
     pub in_driver_root: bool,
+    /// What it lies on.
+    pub fs: FileSystem,
+}
+
+/// The file system that an object lies on, as far as that matters: a path does not tell it, and engines mount any file system as
+/// a volume for whoever asks.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum FileSystem {
+    /// One that is judged by its path, or not at all.
+    #[default]
+    Plain,
+    /// Devices.
+    Sysfs,
+    /// Processes, and the kernel's settings.
+    Proc,
+    /// Programs that the kernel runs for others.
+    BinfmtMisc,
+    /// debugfs, tracefs, securityfs, bpf: files of the kernel that usually lie in sysfs.
+    KernelFiles,
+    /// Layers of other file systems.
+    Overlay {
+        /// Where it is mounted; several when it is bound elsewhere too.
+        points: Vec<String>,
+        /// Options it was mounted with.
+        options: Vec<String>,
+    },
 }
 
 /// The system as the guard sees it. Implemented by `crates/node`; every method is called only when it can change the verdict.

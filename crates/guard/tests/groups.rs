@@ -3,7 +3,7 @@
 mod common;
 
 use common::{By, Fake, Spec, gpu, judge_text, verdict};
-use guard::{Judgement, Object};
+use guard::{FileSystem, Judgement, Object};
 
 const UNSAFE: &str = "UNSAFE_SPEC mount-cgroup";
 
@@ -24,7 +24,7 @@ fn machine(groups: Vec<String>) -> Fake {
         fake.dir(path, |_| {});
     }
     for file in ["/sys/fs/cgroup/devices/cgroup.procs", "/sys/fs/cgroup/memory/cgroup.procs"] {
-        fake.objects.insert(file.into(), Object::Other { real: file.into(), kernels: true });
+        fake.objects.insert(file.into(), Object::Other { real: file.into(), kernels: true, fs: FileSystem::Plain });
     }
     fake
 }

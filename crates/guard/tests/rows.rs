@@ -10,7 +10,7 @@ mod common;
 use common::{By, DENY_ALL, Fake, Spec, hardened, judge_text, verdict};
 use contract::config::Policy;
 use contract::exception::{Exception, Excusable, GuardedCapability};
-use guard::{Call, Object};
+use guard::{Call, Dir, FileSystem, Object};
 
 const SYSFS: &str = "UNSAFE_SPEC mount-sysfs-rw";
 const PROCFS: &str = "UNSAFE_SPEC mount-procfs-rw";
@@ -93,7 +93,10 @@ fn machine() -> Fake {
         "/run/containers/storage/overlay-containers/1/userdata/config.json",
         "/proc/self-made",
     ] {
-        fake.objects.insert(file.into(), Object::Other { real: file.into(), kernels: file.starts_with("/proc") });
+        fake.objects.insert(
+            file.into(),
+            Object::Other { real: file.into(), kernels: file.starts_with("/proc"), fs: FileSystem::Plain },
+        );
     }
     fake.dir("/home/user/link", |dir| dir.real = "/sys/bus/pci".into());
     fake.links.insert("/proc/9583/exe".into(), "/usr/bin/dockerd".into());
@@ -718,5 +721,96 @@ fn operators_find_what_can_be_excused() {
         assert!(refusals.contains(&format!("`{rule}`")), "{rule} in refusals.md");
         let here = *rule == "args-no-pivot" || excusable().iter().any(|(known, _)| known == rule);
         assert!(here, "{rule} has a test");
+    }
+}
+
+/// A folder of the tenant's, and a file in it, on another file system than its path tells.
+fn on(fs: &FileSystem, at: &str) -> Fake {
+    let mut fake = machine();
+    fake.dir(at, |dir| dir.fs = fs.clone());
+    let file = format!("{at}/file");
+    fake.objects.insert(file.clone(), Object::Other { real: file, kernels: true, fs: fs.clone() });
+    fake
+}
+
+#[track_caller]
+fn lies_on(fs: &FileSystem, at: &str, mode: &str, standard: &str, strict: &str) {
+    for source in [at.to_owned(), format!("{at}/file")] {
+        let spec = bound(&source, mode);
+        for (profile, expected) in [(By::default(), standard), (hardened(), strict)] {
+            let judgement = judge_text(&spec.text(), &by(profile), &on(fs, at));
+            let note = judgement.notes.iter().find(|note| note.rule.starts_with("mount-procfs"));
+            let found = note.map_or_else(|| verdict(&judgement), |note| format!("ok {}", note.rule));
+            assert_eq!(found, expected, "{fs:?} {source} {mode}");
+        }
+    }
+}
+
+const VOLUME: &str = "/var/lib/docker/volumes/v/_data";
+
+#[test]
+fn what_lies_at_a_path_is_not_told_by_the_path() {
+    for at in ["/data/v", VOLUME] {
+        lies_on(&FileSystem::Sysfs, at, "rw", SYSFS, SYSFS);
+        lies_on(&FileSystem::Sysfs, at, "ro", "ok", SYSFS);
+        lies_on(&FileSystem::Proc, at, "rw", PROCFS, PROCFS);
+        lies_on(&FileSystem::Proc, at, "ro", "ok mount-procfs", "ok mount-procfs");
+        lies_on(&FileSystem::BinfmtMisc, at, "rw", PROCFS, PROCFS);
+        lies_on(&FileSystem::BinfmtMisc, at, "ro", "ok", "ok");
+        lies_on(&FileSystem::KernelFiles, at, "rw", "ok", SYSFS);
+        lies_on(&FileSystem::KernelFiles, at, "ro", "ok", "ok");
+        lies_on(&FileSystem::Plain, at, "rw", "ok", "ok");
+    }
+    let registers = |options: &str| {
+        mount(&format!(r#"{{"destination":"/b","type":"binfmt_misc","source":"b","options":[{options}]}}"#))
+    };
+    rows(&[
+        ("A27: programs for others", registers(""), PROCFS, PROCFS),
+        ("A27: read-only", registers(r#""ro""#), "ok", "UNSAFE_SPEC mount-fstype"),
+    ]);
+}
+
+#[test]
+fn overlays_that_are_mounted_already() {
+    let overlay = |points: &[&str], options: &[&str]| FileSystem::Overlay {
+        points: points.iter().map(|point| (*point).to_owned()).collect(),
+        options: options.iter().map(|option| (*option).to_owned()).collect(),
+    };
+    const UNTOLD: &str = "UNSAFE_SPEC mount-unresolvable";
+    const OURS: &str = "UNSAFE_SPEC mount-reserved-source";
+    let (state, above) = ("/run/quilt-gpu".to_owned(), "/run".to_owned());
+    let lower = |path: &str| format!("lowerdir=/usr:{path}");
+    for (at, points, option, expected) in [
+        (VOLUME, VOLUME, lower("/data"), UNTOLD),
+        ("/data/v", "/var/lib/containers/storage/volumes/v/_data", lower("/data"), UNTOLD),
+        ("/data/v", "/data/v", lower("/data"), "ok"),
+        ("/data/v", "/", lower(&state), "ok"),
+        ("/data/v", "/data/v", lower(&state), OURS),
+        ("/data/v", "/data/v", lower(&above), OURS),
+        ("/data/v", "/data/v", format!("upperdir={state}/leases"), OURS),
+        ("/data/v", "/data/v", format!("lowerdir+={above}"), OURS),
+        // Over itself: the folder is where it was.
+        ("/data/v", &above, lower(&above), "ok"),
+        ("/data/v", "/data/v", "lowerdir=l/AB:l/CD".into(), "ok"),
+        ("/data/v", "/data/v", lower("/home/user/into"), OURS),
+    ] {
+        let fs = overlay(&[points], &["rw", &option]);
+        let mut fake = on(&fs, at);
+        fake.objects.insert("/home/user/into".into(), Object::Dir(Dir { real: state.clone(), ..Dir::default() }));
+        for profile in [By::default(), hardened()] {
+            let judgement = judge_text(&bound(at, "rw").text(), &by(profile), &fake);
+            assert_eq!(verdict(&judgement), expected, "{at} {points} {option}");
+        }
+    }
+}
+
+#[test]
+fn options_of_an_overlay_that_are_cut() {
+    for (length, expected) in [(4095, "ok"), (4096, "UNSAFE_SPEC mount-unresolvable")] {
+        let layers = format!("lowerdir=/data:/{}", "x".repeat(length - "lowerdir=/data:/".len() - ",ro".len()));
+        let spec = mount(&format!(
+            r#"{{"destination":"/x","type":"overlay","source":"overlay","options":["{layers}","ro"]}}"#
+        ));
+        rows(&[("A16: cut", spec, expected, expected)]);
     }
 }

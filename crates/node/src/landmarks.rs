@@ -34,6 +34,7 @@ impl Landmarks {
             is_dev: self.dev.as_ref().is_some_and(|dev| dev.id == id),
             in_driver_root: self.driver_root == Some(id) || self.dev_root.as_ref().is_some_and(|p| p.holds(id, &real)),
             real,
+            ..guard::Dir::default()
         }
     }
 

@@ -7,6 +7,7 @@ mod devices;
 pub mod driver;
 mod error;
 mod file;
+mod file_system;
 mod in_root;
 mod inside;
 mod landmarks;

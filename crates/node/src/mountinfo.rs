@@ -104,7 +104,7 @@ impl Mount<'_> {
 }
 
 /// Undoes the kernel's `\040` for blank, tab, newline, backslash and `#`.
-fn unescape(text: &str) -> Cow<'_, str> {
+pub(crate) fn unescape(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return Cow::Borrowed(text);
     }

@@ -4,10 +4,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use contract::config::Host;
-use guard::{Majors, Object, System};
+use guard::{Dir, Majors, Object, System};
 use nix::sys::stat::{SFlag, lstat, stat};
 
 use crate::error::NodeError;
+use crate::file_system::Mounted;
 use crate::landmarks::{Landmarks, is_within};
 use crate::look::{self, Blind, MAGIC, Seen};
 use crate::{cgroup, devices, file, mountinfo, pci};
@@ -24,6 +25,7 @@ pub struct Node {
     host: Host,
     landmarks: OnceLock<Landmarks>,
     hierarchies: OnceLock<Result<Vec<String>, String>>,
+    mounted: Mounted,
     /// A path gave no answer in time: no other slow path is waited for.
     stuck: AtomicBool,
 }
@@ -36,6 +38,7 @@ impl Node {
             host: host.clone(),
             landmarks: OnceLock::new(),
             hierarchies: OnceLock::new(),
+            mounted: Mounted::default(),
             stuck: AtomicBool::new(false),
         }
     }
@@ -65,11 +68,15 @@ impl Node {
         if file::is(seen.stat.mode, SFlag::S_IFBLK) {
             return Object::Block;
         }
+        let fs = match self.mounted.of(seen.stat.id.0, &seen.real) {
+            Ok(fs) => fs,
+            Err(why) => return Object::Unjudgeable(why),
+        };
         if file::is(seen.stat.mode, SFlag::S_IFDIR) {
-            return Object::Dir(self.landmarks().folder(seen.stat.id, seen.real));
+            return Object::Dir(Dir { fs, ..self.landmarks().folder(seen.stat.id, seen.real) });
         }
         let regular = file::is(seen.stat.mode, SFlag::S_IFREG);
-        Object::Other { real: seen.real, kernels: regular && seen.stat.size == 0 && seen.stat.id.0.0 == 0 }
+        Object::Other { real: seen.real, kernels: regular && seen.stat.size == 0 && seen.stat.id.0.0 == 0, fs }
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use contract::config::Host;
-use guard::{Dir, Object, System};
+use guard::{Dir, FileSystem, Object, System};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
@@ -152,8 +152,11 @@ fn other_objects() {
     symlink("real", folder.path().join("alias")).unwrap();
     let look = |name: &str| node().look(&format!("{at}/{name}"));
     assert_eq!(look("disk"), Object::Block);
-    assert_eq!(look("pipe"), Object::Other { real: format!("{at}/pipe"), kernels: false });
-    assert_eq!(look("alias/file"), Object::Other { real: format!("{at}/real/file"), kernels: false });
+    assert_eq!(look("pipe"), Object::Other { real: format!("{at}/pipe"), kernels: false, fs: FileSystem::Plain });
+    assert_eq!(
+        look("alias/file"),
+        Object::Other { real: format!("{at}/real/file"), kernels: false, fs: FileSystem::Plain }
+    );
     assert_eq!(look("alias/"), Object::Dir(Dir { real: format!("{at}/real"), ..Dir::default() }));
 }
 
@@ -288,7 +291,10 @@ fn control_groups_are_found_wherever_they_are_mounted() {
         assert_eq!(shown("/a/bb"), [""; 0]);
         assert!(node().filters_shown("/").unwrap().contains(&"sys/fs/cgroup".to_owned()));
         let file = node().look(&format!("{at}/a/b/cgroup.procs"));
-        assert_eq!(file, Object::Other { real: format!("{at}/a/b/cgroup.procs"), kernels: true });
+        assert_eq!(
+            file,
+            Object::Other { real: format!("{at}/a/b/cgroup.procs"), kernels: true, fs: FileSystem::Plain }
+        );
         mount(Some("x"), &folder.path().join("a"), Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
         assert_eq!(shown(""), [""; 0], "covered");
         for path in [&folder.path().join("a"), &point, usual] {

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use contract::config::{Policy, Profile};
 use contract::exception::Exception;
 use contract::json;
-use guard::{Case, Dir, Judgement, LowLevel, Majors, Object, System};
+use guard::{Case, Dir, FileSystem, Judgement, LowLevel, Majors, Object, System};
 
 pub const NVIDIA: u32 = 0x10de;
 pub const BUNDLE: &str = "/run/engine/bundle";
@@ -151,7 +151,8 @@ impl Fake {
     }
 
     pub fn file(&mut self, path: &str, real: &str) {
-        self.objects.insert(path.to_owned(), Object::Other { real: real.to_owned(), kernels: false });
+        self.objects
+            .insert(path.to_owned(), Object::Other { real: real.to_owned(), kernels: false, fs: FileSystem::Plain });
     }
 
     pub fn unjudgeable(&mut self, path: &str) {
