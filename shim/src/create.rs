@@ -32,7 +32,11 @@ use crate::words;
 /// The refusals, the first nearest to the tenant's words.
 pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Refusal>> {
     let one = |refusal| vec![refusal];
-    let Some(bundle) = Bundle::read(container.call.bundle()).map_err(one)? else {
+    let recorded = |refusal| {
+        record::refused_call(container, &refusal);
+        vec![refusal]
+    };
+    let Some(bundle) = Bundle::read(container.call.bundle()).map_err(recorded)? else {
         return Err(one(handover::become_runtime(&container.low_level, &argv)));
     };
     let ledger = Ledger::open(container.setup.state_dir());
