@@ -6,10 +6,11 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use contract::json::MAX_BYTES;
+use contract::json::{MAX_BYTES, Node as Json};
 use contract::{Code, Refusal};
+use guard::System;
 use nix::unistd::geteuid;
-use node::Mode;
+use node::{Mode, Node};
 
 /// Follows no link, and waits for nobody: neither for a pipe's other end nor for the holder of a lease on the file.
 const ONLY_A_FILE: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -34,6 +35,13 @@ pub(crate) struct Loose {
     pub(crate) why: String,
     /// Who alone, when it is the owner.
     pub(crate) owner: Option<u32>,
+}
+
+impl Loose {
+    /// What that means.
+    pub(crate) fn told(&self) -> String {
+        format!("another spec could take the place of this one: {}", self.why)
+    }
 }
 
 impl Bundle {
@@ -73,6 +81,22 @@ impl Bundle {
         let mode = Mode { mode: meta.mode() & 0o7777, uid: meta.uid(), gid: meta.gid() };
         let loose = if geteuid().is_root() { loose(&path, &meta) } else { None };
         Ok(Some(Self { path, bytes, mode, loose }))
+    }
+
+    /// Who else could change it. Podman gives its folder to the root that a user namespace makes of another user: that is the
+    /// container itself, which does not run yet.
+    pub(crate) fn loose_to(&self, spec: &Json<'_>, system: &Node) -> Option<&Loose> {
+        let maps = spec.path(&["linux", "uidMappings"]).map(Json::items).unwrap_or_default();
+        let roots: Vec<i64> = maps.iter().filter_map(|map| map.get("hostID")?.as_i64()).collect();
+        let its_own = |loose: &&Loose| loose.owner.is_some_and(|owner| roots.contains(&owner.into()));
+        self.loose.as_ref().filter(|loose| !its_own(loose) && system.initial_user_namespace())
+    }
+
+    /// Why nothing is granted to it, if others could change it.
+    pub(crate) fn holds_no_gpu(&self, spec: &Json<'_>, system: &Node) -> Option<Refusal> {
+        let help = "let the bundle, and every folder above it, belong to root and be writable by root alone";
+        let message = self.loose_to(spec, system)?.told();
+        Some(Refusal::new(Code::UnsafeSpec, "bundle", message, help).at("", self.path.display().to_string()))
     }
 
     /// The file's path.

@@ -10,10 +10,11 @@ use ledger::Ledger;
 use node::Node;
 
 use crate::bundle::Bundle;
-use crate::create::numbers;
+use crate::create::{in_held_cgroup, numbers};
 use crate::decide::{Decision, decide};
 use crate::edits;
 use crate::grant;
+use crate::joined;
 use crate::lowlevel::Seen;
 use crate::setup::Setup;
 use crate::words;
@@ -44,18 +45,21 @@ pub fn check(
     let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let missing =
         |why: &dyn std::fmt::Display| Refusal::internal("check", &format_args!("read {}: {why}", path.display()));
-    let bytes = if path.is_dir() {
-        Bundle::read(&path.to_string_lossy())?
-            .map(|b| b.bytes)
-            .ok_or_else(|| missing(&"there is no readable config.json"))?
+    let (bytes, bundle) = if path.is_dir() {
+        let mut bundle =
+            Bundle::read(&path.to_string_lossy())?.ok_or_else(|| missing(&"there is no readable config.json"))?;
+        (std::mem::take(&mut bundle.bytes), Some(bundle))
     } else {
-        std::fs::read(path).map_err(|e| missing(&e))?
+        (std::fs::read(path).map_err(|e| missing(&e))?, None)
     };
     let folder = std::path::absolute(folder).map_err(|e| missing(&e))?;
     // What we wrote for a container that is there is judged by what stood there before, as a second create would.
-    let original = Ledger::open_existing(setup.state_dir())
+    let ledger = Ledger::open_existing(setup.state_dir());
+    let original = ledger
+        .as_ref()
         .and_then(|ledger| ledger.original_at(&folder.join("config.json").to_string_lossy()))
         .filter(|original| original.is_ours(&sha256(&bytes)));
+    let is_there = original.is_some();
     let bytes = original.map_or(bytes, |original| original.bytes);
     let system = Node::new(&setup.config.host);
     let low_level = Seen::of(setup, setup.low_level().ok().as_deref());
@@ -63,7 +67,20 @@ pub fn check(
     let mut notes = std::mem::take(&mut decision.judgement.notes);
     let mut verdict =
         Verdict { refusals: std::mem::take(&mut decision.refusals), notes: Vec::new(), grant: None, patch: Vec::new() };
+    let key = Key::of("check", "check");
+    verdict.refusals.extend(joined::judge(
+        (setup, &key),
+        ledger.as_ref(),
+        &decision.spec,
+        &folder,
+        decision.wants_gpu(),
+    ));
+    let cgroup = decision.spec.path(&["linux", "cgroupsPath"]).and_then(|path| path.as_str());
+    verdict
+        .refusals
+        .extend(cgroup.filter(|_| !is_there).and_then(|cgroup| in_held_cgroup(cgroup, ledger.as_ref(), &key)));
     if decision.wants_gpu() {
+        verdict.refusals.extend(bundle.and_then(|bundle| bundle.holds_no_gpu(&decision.spec, &system)));
         verdict.refusals.extend(low_level.enforces().err());
     }
     if verdict.refusals.is_empty() {

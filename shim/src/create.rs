@@ -2,7 +2,6 @@
 
 use cdi::Edits;
 use contract::config::{Profile, Verify};
-use contract::json::Node as Json;
 use contract::key::{Key, id_is_plain, sha256};
 use contract::{Code, Contract, Note, Refusal};
 use guard::{Numbers, System};
@@ -11,7 +10,7 @@ use ledger::{Holder, Ledger, Original};
 use node::{Node, process};
 
 use crate::argv::Verb;
-use crate::bundle::{Bundle, Loose};
+use crate::bundle::Bundle;
 use crate::container::Container;
 use crate::decide::{Decision, decide};
 use crate::edits;
@@ -33,7 +32,11 @@ use crate::words;
 /// The refusals, the first nearest to the tenant's words.
 pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Refusal>> {
     let one = |refusal| vec![refusal];
-    let Some(bundle) = Bundle::read(container.call.bundle()).map_err(one)? else {
+    let recorded = |refusal| {
+        record::refused_call(container, &refusal);
+        vec![refusal]
+    };
+    let Some(bundle) = Bundle::read(container.call.bundle()).map_err(recorded)? else {
         return Err(one(handover::become_runtime(&container.low_level, &argv)));
     };
     let ledger = Ledger::open(container.setup.state_dir());
@@ -119,17 +122,12 @@ impl<'a> Making<'a> {
             return Err(refusal.at("argv/--cgroup-manager", "disabled"));
         }
         let (spec, asked) = (&self.decision.spec, self.decision.wants_gpu());
-        let joined = || joined::judge(self.container, ledger, spec, &self.bundle.path, asked);
+        let joined = || joined::judge((setup, &self.container.key), ledger, spec, &self.bundle.path, asked);
         if let Some(refusal) = preserved::judge(call, setup).or_else(joined) {
             return Err(refusal);
         }
-        if let Some(cgroup) = self.cgroup()
-            && let Some(held) = ledger.and_then(|ledger| ledger.in_cgroup(cgroup, &self.container.key))
-            && node::cgroup::is_empty(&held) != Ok(true)
-        {
-            let message = "this cgroup is, contains or lies in that of a container with a GPU";
-            let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, OWN_CGROUP);
-            return Err(refusal.at("/linux/cgroupsPath", cgroup));
+        if let Some(refusal) = self.cgroup().and_then(|cgroup| in_held_cgroup(cgroup, ledger, &self.container.key)) {
+            return Err(refusal);
         }
         let wants_gpu = self.decision.wants_gpu();
         if (wants_gpu || setup.config.policy.profile == Profile::Hardened) && !id_is_plain(call.id) {
@@ -144,12 +142,8 @@ impl<'a> Making<'a> {
         if !wants_gpu {
             return Ok(());
         }
-        if let Some(loose) = self.loose() {
-            let help = "let the bundle, and every folder above it, belong to root and be writable by root alone";
-            let message = format!("another spec could take the place of this one: {}", loose.why);
-            return Err(
-                Refusal::new(Code::UnsafeSpec, "bundle", message, help).at("", self.bundle.path.display().to_string())
-            );
+        if let Some(refusal) = self.bundle.holds_no_gpu(spec, self.system) {
+            return Err(refusal);
         }
         if call.verb == Verb::Restore && !setup.config.policy.allow_restore {
             return Err(Refusal::new(
@@ -171,15 +165,6 @@ impl<'a> Making<'a> {
             return Err(refusal.at("/linux/cgroupsPath", cgroup));
         }
         Ok(())
-    }
-
-    /// Who else could change the bundle. Podman gives its folder to the root that a user namespace makes of another user: that
-    /// is the container itself, which does not run yet.
-    fn loose(&self) -> Option<&'a Loose> {
-        let maps = self.decision.spec.path(&["linux", "uidMappings"]).map(Json::items).unwrap_or_default();
-        let roots: Vec<i64> = maps.iter().filter_map(|map| map.get("hostID")?.as_i64()).collect();
-        let its_own = |loose: &&Loose| loose.owner.is_some_and(|owner| roots.contains(&owner.into()));
-        self.bundle.loose.as_ref().filter(|loose| !its_own(loose) && self.system.initial_user_namespace())
     }
 
     /// The low-level runtime would say so too, but not before our files of this key were replaced.
@@ -221,13 +206,7 @@ impl<'a> Making<'a> {
             edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract.as_ref())?;
         notes.extend(decision.judgement.notes.iter().cloned());
         let verb = container.call.verb;
-        if let Some(loose) = self.loose() {
-            notes.push(Note::new(
-                "bundle",
-                "",
-                format!("another spec could take the place of this one: {}", loose.why),
-            ));
-        }
+        notes.extend(bundle.loose_to(&decision.spec, system).map(|loose| Note::new("bundle", "", loose.told())));
         let changed = !only_variables(&edits);
         // Whom nobody grants anything is only looked at where everything is there to do so.
         let looks = changed && ledger.is_some() && self.verifies() && container.setup.hook().exists();
@@ -320,6 +299,17 @@ impl<'a> Making<'a> {
             Refusal::new(Code::UnsafeSpec, "spec-shape", e.message, help).at(e.at, "")
         })
     }
+}
+
+/// A container with a GPU that this cgroup is, contains or lies in.
+pub(crate) fn in_held_cgroup(cgroup: &str, ledger: Option<&Ledger>, key: &Key) -> Option<Refusal> {
+    let held = ledger?.in_cgroup(cgroup, key)?;
+    if node::cgroup::is_empty(&held) == Ok(true) {
+        return None;
+    }
+    let message = "this cgroup is, contains or lies in that of a container with a GPU";
+    let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, OWN_CGROUP);
+    Some(refusal.at("/linux/cgroupsPath", cgroup))
 }
 
 /// Whether nothing is opened or closed.

@@ -5,15 +5,17 @@ use std::path::Path;
 
 use contract::config::Profile;
 use contract::json::Node;
+use contract::key::Key;
 use contract::{Code, Refusal};
 use ledger::Ledger;
 
-use crate::container::Container;
+use crate::setup::Setup;
 use crate::words;
 
 /// What one container shares, and with whom.
 struct Joined<'a> {
-    container: &'a Container<'a>,
+    setup: &'a Setup,
+    key: &'a Key,
     /// Its pod, as the engine attests it.
     pod: Option<&'a str>,
     gpu_asked: bool,
@@ -22,13 +24,13 @@ struct Joined<'a> {
 /// Refuses a namespace of a container that has a GPU, and to one that asks for a GPU any that others have already. Asks nobody
 /// anything where none is joined.
 pub(crate) fn judge(
-    container: &Container<'_>,
+    (setup, key): (&Setup, &Key),
     ledger: Option<&Ledger>,
     spec: &Node<'_>,
     bundle: &Path,
     gpu_asked: bool,
 ) -> Option<Refusal> {
-    let joined = Joined { container, pod: words::pod_of(spec, bundle), gpu_asked };
+    let joined = Joined { setup, key, pod: words::pod_of(spec, bundle), gpu_asked };
     let list = spec.path(&["linux", "namespaces"]).map(Node::items).unwrap_or_default();
     list.iter().enumerate().find_map(|(index, namespace)| {
         let text = |key| namespace.get(key).and_then(Node::as_str).unwrap_or_default();
@@ -47,7 +49,7 @@ pub(crate) fn judge(
 
 impl Joined<'_> {
     fn wrong_with(&self, ledger: Option<&Ledger>, kind: &str, path: &str) -> Option<String> {
-        let hardened = self.container.setup.config.policy.profile == Profile::Hardened;
+        let hardened = self.setup.config.policy.profile == Profile::Hardened;
         let reaches = match kind {
             "pid" | "user" => true,
             // No device is taken through it: what one has there of another's GPU, one has from a GPU.
@@ -68,7 +70,7 @@ impl Joined<'_> {
                 "whoever is in this {kind} namespace could take the GPU from the container that asks for it"
             ));
         }
-        let holders = ledger.map(|ledger| ledger.at_work(&self.container.key)).unwrap_or_default();
+        let holders = ledger.map(|ledger| ledger.at_work(self.key)).unwrap_or_default();
         let foreign = |pod: Option<&str>| self.pod.is_none() || pod != self.pod;
         let held = holders.iter().any(|(pid, pod)| foreign(pod.as_ref().map(|pod| &*pod.uid)) && is(&pid.to_string()));
         held.then(|| {

@@ -109,13 +109,17 @@ fn ours(call: &Call<'_>, words: Words) -> c_int {
 fn carried_out(call: &Call<'_>, setup: &Setup, words: Words) -> Result<c_int, Vec<Refusal>> {
     let container = Container::of(call, setup).map_err(|refusal| vec![refusal])?;
     let one = |refusal| vec![refusal];
+    let recorded = |refusal| {
+        record::refused_call(&container, &refusal);
+        one(refusal)
+    };
     if call.has("help") || call.has("h") {
         return Err(one(handover::become_runtime(&container.low_level, &words)));
     }
     match call.verb {
         Verb::Create | Verb::Run | Verb::Restore => create::make(&container, words),
         Verb::Delete => delete::delete(&container, words).map_err(one),
-        Verb::Exec => Err(one(tenant::exec(&container, words))),
-        Verb::Update => tenant::update(&container, words).map_err(one),
+        Verb::Exec => Err(recorded(tenant::exec(&container, words))),
+        Verb::Update => tenant::update(&container, words).map_err(recorded),
     }
 }

@@ -82,6 +82,13 @@ pub(crate) fn refused(container: &Container<'_>, bundle: &Bundle, pod: Option<&P
     let _ = append(container.setup, Kind::Refuse, fields);
 }
 
+/// Records a call that was refused before there was a spec to judge, or about a container that is there.
+pub(crate) fn refused_call(container: &Container<'_>, refusal: &Refusal) {
+    let mut fields = about(container, None);
+    fields.insert("refusals".into(), [refusal].iter().map(|refusal| refusal.to_json()).collect());
+    let _ = append(container.setup, Kind::Refuse, fields);
+}
+
 /// Records the end of what a key held: the GPUs that became free, and why.
 ///
 /// # Errors

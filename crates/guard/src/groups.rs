@@ -22,6 +22,8 @@ use crate::system::Object;
 /// The rules' names.
 const GROUPS: &str = "mount-cgroup";
 pub(crate) const OWN: &str = "mount-reserved-source";
+/// Where programs are registered that the kernel runs for others.
+const PROGRAMS: &str = "/proc/sys/fs/binfmt_misc";
 /// Where low-level runtimes look for version 2.
 const USUAL: &str = "/sys/fs/cgroup";
 
@@ -71,6 +73,13 @@ impl Groups {
                 let source = if rest.is_empty() { real.to_owned() } else { joined(real, &rest) };
                 self.0.push(Found { mount, source: Some(source), rest });
             }
+        }
+        // `ro` of a procfs does not reach what is mounted inside, and this runs programs on the host.
+        let inside = paths::below(real, "/proc").and(paths::below(PROGRAMS, real)).filter(|_| recursive);
+        if let Some(rest) = inside.filter(|rest| !rest.is_empty())
+            && system.mounted_between(real, PROGRAMS)?
+        {
+            self.0.push(Found { mount, source: Some(PROGRAMS.to_owned()), rest: rest.to_owned() });
         }
         for folder in setting.outer_folders() {
             let Some(rest) = paths::below(&folder, real).filter(|rest| !rest.is_empty()) else { continue };

@@ -77,6 +77,12 @@ pub(crate) fn bound(setting: &Setting<'_>, real: &str, fs: &FileSystem) -> Verdi
     Err(unjudgeable(setting, real, why))
 }
 
+/// Judges a layer of an overlay that the spec mounts. Covering our folder in it would not do: an overlay shows parts of a layer at
+/// other places too, where an upper one says so (`redirect_dir`).
+pub(crate) fn named(setting: &Setting<'_>, layer: &str) -> Result<(), Refusal> {
+    if setting.sys_admin { Ok(()) } else { shows_ours(setting, &paths::from_bundle(setting.case.bundle, layer), &[]) }
+}
+
 /// A layer with our folders in it shows them at another place, under any name. Where an overlay lies over its own layer they
 /// are where they were.
 fn shows_ours(setting: &Setting<'_>, layer: &str, points: &[String]) -> Result<(), Refusal> {
@@ -86,13 +92,19 @@ fn shows_ours(setting: &Setting<'_>, layer: &str, points: &[String]) -> Result<(
         _ => String::new(),
     };
     for layer in [paths::clean(layer), followed.as_str().into()] {
-        let above =
-            |folder: &str| !points.iter().any(|point| *point == *layer) && paths::below(folder, &layer).is_some();
-        let shown = |folder: &str| paths::below(&layer, folder).is_some() || above(folder);
-        if !layer.is_empty() && setting.own_folders().any(|folder| shown(&folder)) {
-            return Err(reserved(
-                "a layer of the overlay that it lies on holds the node's own record of who has which GPU",
-            ));
+        if layer.is_empty() {
+            continue;
+        }
+        for folder in setting.own_folders() {
+            // What is mounted inside a layer does not show.
+            let above = || {
+                let holds = paths::below(&folder, &layer).is_some() && !points.iter().any(|point| *point == *layer);
+                Ok(holds && !setting.machine.system.mounted_between(&layer, &folder)?)
+            };
+            let is_ours = paths::below(&layer, &folder).is_some();
+            if is_ours || above().map_err(|why: String| unjudgeable(setting, &layer, &why))? {
+                return Err(reserved("a layer of the overlay holds the node's own record of who has which GPU"));
+            }
         }
     }
     Ok(())

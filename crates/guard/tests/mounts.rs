@@ -155,21 +155,21 @@ fn file_systems_that_are_or_show_dev() {
         ("devpts", "", "ok"),
         ("tmpfs", r#""tmpcopyup""#, "ok"),
         ("overlay", r#""lowerdir=/dev","upperdir=/tmp/u","workdir=/tmp/w""#, DEV),
-        ("overlay", r#""lowerdir=/etc:/dev""#, DEV),
-        ("overlay", r#""lowerdir=/et\\:c:/dev""#, DEV),
+        ("overlay", r#""lowerdir=/usr:/dev""#, DEV),
+        ("overlay", r#""lowerdir=/us\\:r:/dev""#, DEV),
         ("overlay", r#""ro,lowerdir=/home/user,upperdir=/dev,workdir=/tmp/w""#, DEV),
         ("overlay", r#""lowerdir+=/dev""#, DEV),
         // Found by fuzzing: a `:` in a key that takes one path, a `\` before a comma, one in a path that is not a list.
         ("overlay", r#""lowerdir+=/home/user/to:dev""#, DEV),
-        ("overlay", r#""lowerdir=/etc,upperdir=/home/user/to\\,dev,workdir=/tmp/w""#, DEV),
-        ("overlay", r#""lowerdir=/etc,upperdir=/home/user/to\\dev,workdir=/tmp/w""#, DEV),
-        ("overlay", r#""lowerdir=/etc","upperdir=/home/user/to\\","dev""#, "UNSAFE_SPEC mount-unresolvable"),
+        ("overlay", r#""lowerdir=/usr,upperdir=/home/user/to\\,dev,workdir=/tmp/w""#, DEV),
+        ("overlay", r#""lowerdir=/usr,upperdir=/home/user/to\\dev,workdir=/tmp/w""#, DEV),
+        ("overlay", r#""lowerdir=/usr","upperdir=/home/user/to\\","dev""#, "UNSAFE_SPEC mount-unresolvable"),
         ("overlay", r#""lowerdir=/home/user::/dev/""#, DEV),
         ("overlay", r#""lowerdir=../../../dev""#, DEV),
         ("overlay", r#""lowerdir=/dev/dri""#, NODE),
         ("overlay", r#""lowerdir=/home/user","upperdir=/run/quilt-gpu/x","workdir=/tmp/w""#, RESERVED),
-        // An overlay does not show what is mounted below its layers.
-        ("overlay", r#""lowerdir=/","upperdir=/tmp/u","workdir=/tmp/w""#, "ok"),
+        // An overlay does not show what is mounted below its layers, but what lies in them, and not only at its own place.
+        ("overlay", r#""lowerdir=/","upperdir=/tmp/u","workdir=/tmp/w""#, RESERVED),
         ("overlay", r#""lowerdir=/home/user:/dev\\:x","upperdir=/tmp/u","workdir=/tmp/w""#, "ok"),
     ] {
         check(&mount(kind, options), expected);

@@ -814,3 +814,63 @@ fn options_of_an_overlay_that_are_cut() {
         rows(&[("A16: cut", spec, expected, expected)]);
     }
 }
+
+/// Every rule that refuses or notes stands in the document: found by the calls that make refusals and notes.
+#[test]
+fn every_rule_is_explained() {
+    let top = format!("{}/../..", env!("CARGO_MANIFEST_DIR"));
+    let document = std::fs::read_to_string(format!("{top}/docs/refusals.md")).unwrap();
+    let mut folders: Vec<std::path::PathBuf> = ["contract", "guard", "ledger", "linker"]
+        .map(|name| format!("{top}/crates/{name}/src").into())
+        .into_iter()
+        .chain(["shim/src", "hook/src"].map(|name| format!("{top}/{name}").into()))
+        .collect();
+    let mut rules = std::collections::BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if !path.ends_with("tests.rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let code = text.split("#[cfg(test)]").next().unwrap();
+                rules.extend(rules_in(code).map(str::to_owned));
+            }
+        }
+    }
+    // What the search itself is worth.
+    for known in
+        ["mount-missing", "json-nul", "capacity", "contract-file", "request-count", "bundle", "no-device-filter"]
+    {
+        assert!(rules.contains(known), "{known} is not found among {rules:?}");
+    }
+    // Beginnings of file names, and names of programs, are constants too.
+    rules.retain(|rule| !rule.ends_with('-') && !rule.starts_with("quilt-gpu"));
+    rules.retain(|rule| !document.contains(&format!("`{rule}`")));
+    assert!(rules.is_empty(), "not in refusals.md: {rules:?}");
+}
+
+/// The first words in quotes behind each call that takes a rule, and of constants, where they look like a rule's name.
+fn rules_in(code: &str) -> impl Iterator<Item = &str> {
+    let calls = [
+        "Refusal::new(",
+        "Refusal::internal(",
+        "Note::new(",
+        "note(",
+        "untrusted(",
+        "unsafe_file(",
+        "problem(",
+        "refused(",
+        "invalid(",
+        "fail(",
+    ];
+    let behind =
+        calls.into_iter().flat_map(move |call| code.match_indices(call).map(|(at, call)| &code[at + call.len()..]));
+    let literal = behind.filter_map(|rest| rest.split(';').next()?.split('"').nth(1));
+    let constant =
+        code.match_indices(": &str = \"").filter_map(|(at, start)| code[at + start.len()..].split('"').next());
+    let is_rule = |word: &&str| {
+        word.contains('-') && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    };
+    literal.chain(constant).filter(move |word| is_rule(word) || ["capacity", "bundle"].contains(word))
+}

@@ -119,8 +119,13 @@ fn row(entry: &Entry) -> [String; 6] {
         .unwrap_or_default();
     let gpus: Vec<String> =
         list("gpus").iter().filter_map(|gpu| part(gpu, "name").or_else(|| part(gpu, "pci"))).collect();
-    let codes: Vec<String> = list("refusals").iter().filter_map(|refusal| part(refusal, "code")).collect();
-    let why = if codes.is_empty() { string(entry, "message").to_owned() } else { codes.join(",") };
+    // The rule is what an exception in the configuration names.
+    let told = |refusal: &Value| {
+        let rule = part(refusal, "rule").map(|rule| format!(" {rule}")).unwrap_or_default();
+        Some(part(refusal, "code")? + &rule)
+    };
+    let refusals: Vec<String> = list("refusals").iter().filter_map(told).collect();
+    let why = if refusals.is_empty() { string(entry, "message").to_owned() } else { refusals.join(", ") };
     let seq = entry.get("seq").map(Value::to_string).unwrap_or_default();
     let [time, kind] = ["time", "kind"].map(|field| string(entry, field).to_owned());
     let who = table::in_pod(entry.get("pod")).unwrap_or_else(|| table::short(who).to_owned());
@@ -189,9 +194,9 @@ mod tests {
         );
         assert_eq!(row(&created), ["7", "t", "create", "red", "nvidia0,0000:02:00.0", ""]);
         let refused = entry(
-            json!({"seq": 8, "time": "t", "kind": "refuse", "refusals": [{"code": "CAPACITY_FULL"}, {"code": "POLICY"}]}),
+            json!({"seq": 8, "time": "t", "kind": "refuse", "refusals": [{"code": "UNSAFE_SPEC", "rule": "hook"}, {"code": "POLICY"}]}),
         );
-        assert_eq!(row(&refused), ["8", "t", "refuse", "", "", "CAPACITY_FULL,POLICY"]);
+        assert_eq!(row(&refused), ["8", "t", "refuse", "", "", "UNSAFE_SPEC hook, POLICY"]);
         assert_eq!(row(&Entry::new()), ["", "", "", "", "", ""]);
         let engines = entry(json!({"container": "5ea1".repeat(16)}));
         assert_eq!(row(&engines)[3], "5ea15ea15ea1");

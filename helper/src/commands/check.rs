@@ -65,7 +65,8 @@ fn patch(verdict: &Verdict) -> Result<Vec<Value>, Failure> {
 fn text(verdict: &Verdict) -> String {
     let mut out = String::new();
     for refusal in &verdict.refusals {
-        out.push_str(&format!("refused: {refusal}\n"));
+        // The rule is what an exception in the configuration names.
+        out.push_str(&format!("refused by {}: {refusal}\n", refusal.rule));
     }
     if verdict.refusals.is_empty() {
         out.push_str(&match &verdict.grant {

@@ -183,12 +183,12 @@ fn inside() -> Vec<Case> {
         case("E14", "a line's end in a variable", |_| Spec::new().env("A", "b\nNVIDIA_VISIBLE_DEVICES=all")),
         case("E14", "NUL in a variable", |_| Spec::new().env("A", "b\0NVIDIA_VISIBLE_DEVICES=all"))
             .bare(Bare::Unasked("runtimes differ"))
-            .refused(UNSAFE, ""),
+            .refused(UNSAFE, "json-nul"),
         case("E15", "a token that was made up", |_| {
             Spec::new().env("QUILT_GPU_CONTRACT", "0123456789abcdef0123456789abcdef")
         })
-        .standard(Verdict::Refused("CONTRACT_UNTRUSTED", ""))
-        .hardened(Verdict::Refused("CONTRACT_UNTRUSTED", ""))
+        .standard(Verdict::Refused("CONTRACT_UNTRUSTED", "reservation-unknown"))
+        .hardened(Verdict::Refused("CONTRACT_UNTRUSTED", "reservation-unknown"))
         .asking(Verdict::Refused("", "")),
         case(
             "E16",

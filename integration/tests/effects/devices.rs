@@ -36,7 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("B2", "a number that wraps round to a GPU's", |_| Spec::new().device("/dev/x", 'c', (1 << 32) + 195, 0))
             .bare(Bare::Unasked("runtimes differ in how wide a number is"))
             .on(Place::Crun, Bare::Unasked("the same"))
-            .always(Verdict::Refused("", "")),
+            .refused(UNSAFE, "device-shape"),
         elsewhere("B6 Q30", "a device whose path climbs", "/dev/../tmp/q30")
             .bare(Bare::Unasked("it stays in the image"))
             .refused(UNSAFE, "device-path"),

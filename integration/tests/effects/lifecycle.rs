@@ -84,7 +84,7 @@ fn starts() -> Vec<Case> {
                 run.live(bundle)
             })
             .brings_a_node()
-            .always(Verdict::Refused("", "")),
+            .refused(UNSAFE, "bundle-link"),
         case("H9 Q65", "no change of root", |_| Spec::new())
             .drive(|run, bundle| {
                 created_by(run, bundle, &["create", "--no-pivot", "-b", "EVIL", "--pid-file", "PIDFILE", "ID"])
@@ -93,7 +93,9 @@ fn starts() -> Vec<Case> {
         case("H10 Q65", "an id that climbs", |_| Spec::new())
             .drive(|run, bundle| created_by(run, bundle, &["create", "-b", "EVIL", "--pid-file", "PIDFILE", "../ID"]))
             .bare(Bare::Fails)
-            .always(Verdict::Either),
+            .always(Verdict::Refused(UNSAFE, ""))
+            .standard(Verdict::Fails)
+            .asking(Verdict::Refused(UNSAFE, "")),
         case("H2 CVE-2026-53492", "a checkpoint", |_| Spec::new())
             .drive(|run, bundle| {
                 let (folder, image) = (text(&bundle.path), text(&run.trap.with_extension("image")));
@@ -102,7 +104,7 @@ fn starts() -> Vec<Case> {
             })
             .bare(Bare::Fails)
             .always(Verdict::Fails)
-            .asking(Verdict::Refused("POLICY", "")),
+            .asking(Verdict::Refused("POLICY", "restore")),
     ]
 }
 
@@ -231,7 +233,7 @@ fn added() -> Vec<Case> {
                 })
             })
             .bare(Bare::Unasked("mended in the runc of this machine"))
-            .refused(UNSAFE, ""),
+            .refused(UNSAFE, "process-cwd"),
         case("H6", "exec in another control group", |_| Spec::new())
             .script(ESCAPE)
             .drive(|run, bundle| {
@@ -243,7 +245,7 @@ fn added() -> Vec<Case> {
                 })
             })
             .bare(Bare::Unasked("it may move to a group of the machine's"))
-            .refused(UNSAFE, ""),
+            .refused(UNSAFE, "exec-cgroup"),
     ]
 }
 

@@ -47,6 +47,11 @@ fn capabilities() -> Vec<Case> {
             .standard(Verdict::Noted("privileged"))
             .asking(Verdict::Refused(UNSAFE, "privileged"))
             .hardened(Verdict::Refused(UNSAFE, "privileged")),
+        without(
+            "D4 Q42",
+            "one that the operator names: with its own GPU and no other",
+            "q42_a_privileged_container_that_the_operator_names_opens_its_own_gpu_alone",
+        ),
     ]
 }
 
@@ -155,7 +160,7 @@ fn fields() -> Vec<Case> {
             at("/root/path", shown(&run.node("")).into())
         })
         .bare(Bare::Unasked("it would write on the node"))
-        .refused("TENANT_GPU_MOUNT", ""),
+        .refused("TENANT_GPU_MOUNT", "mount-dev-tree"),
         case("D9", "a root whose mounts are the host's too", |_| at("/linux/rootfsPropagation", "shared".into()))
             .bare(Bare::Unasked("its mounts may reach the machine"))
             .always(Verdict::Either)

@@ -1,8 +1,10 @@
-//! A configuration in which something is wrong: what can be read of it still counts, and no GPU is granted.
+//! What the operator's configuration lets containers do. In one in which something is wrong, what can be read still counts,
+//! and no GPU is granted.
 
 use std::fs;
 
 use integration::{Error, Result, Spec};
+use serde_json::json;
 
 use crate::Bench;
 
@@ -39,5 +41,49 @@ fn a_mistake_elsewhere_opens_nothing() -> Result<()> {
         assert_eq!(answer.status.code(), Some(2), "{answer:?}");
         assert!(answer.stderr.starts_with(&format!("quilt-gpu: {}: the configuration", file.display())), "{answer:?}");
     }
+    Ok(())
+}
+
+/// A privileged container of this name in a pod, as containerd's CRI writes it, that asks for a GPU.
+fn privileged(name: &str) -> Spec {
+    Spec::new()
+        .annotation("io.kubernetes.cri.container-type", "container")
+        .annotation("io.kubernetes.cri.container-name", name)
+        .annotation("io.kubernetes.cri.sandbox-namespace", "gpu-operator")
+        .annotation("io.kubernetes.cri.sandbox-uid", "8b5e")
+        .annotation(&format!("quilt.gpu/count.{name}"), "1")
+        .capability("CAP_SYS_ADMIN")
+        .device("/dev/x", 'c', 195, 1)
+        .rule(json!({"allow": true, "access": "rwm"}))
+}
+
+/// D4, Q42: whom the operator names is privileged and has its own GPU, and no other; nobody else gets by with that name.
+#[test]
+fn q42_a_privileged_container_that_the_operator_names_opens_its_own_gpu_alone() -> Result<()> {
+    let test = "q42_a_privileged_container_that_the_operator_names_opens_its_own_gpu_alone";
+    let Some(bench) = Bench::new(test, 2)? else { return Ok(()) };
+    let failed = |cause: std::io::Error| Error::new(cause.to_string());
+    let file = bench.site.quilt.config();
+    let before = fs::read_to_string(&file).map_err(failed)?;
+    let refused = &["UNSAFE_SPEC", "a privileged container reaches every GPU"];
+    bench.refused("unnamed", &bench.sharing("unnamed", &privileged("dcgm"))?, refused)?;
+    let table = "[[allow]]\nrules = [\"privileged\"]\nnamespace = \"gpu-operator\"\ncontainer = \"dcgm\"\n";
+    for (profile, id) in [("hardened", "named-hardened"), ("standard", "named")] {
+        let text = before.replace("[policy]\n", &format!("[policy]\nprofile = \"{profile}\"\n"));
+        assert_ne!(text, before, "this fixture must be able to fail");
+        fs::write(&file, format!("{text}\n{table}")).map_err(failed)?;
+        // Which also says that no other number opens.
+        assert_eq!(bench.see(id, &privileged("dcgm"))?.gpus()?.len(), 1, "{profile}");
+        let script = "mknod /tmp/f c 10 229 && exec 3<>/tmp/f";
+        let id = format!("{id}-fuse");
+        let fuse = privileged("dcgm").args(["sh", "-c", script]);
+        bench.runc.whole_life(&id, &bench.bundle(&id, &fuse)?)?;
+        bench.refused("other", &bench.sharing(&format!("{id}-other"), &privileged("train"))?, refused)?;
+    }
+    // Docker's user writes the same annotations, and asks as such a user does.
+    let copied = privileged("dcgm").env("QUILT_GPU_COUNT", "1").edit(|spec| {
+        spec["annotations"].as_object_mut().map(|all| all.remove("io.kubernetes.cri.container-type"));
+    });
+    bench.refused("copied", &bench.sharing("copied", &copied)?, refused)?;
     Ok(())
 }

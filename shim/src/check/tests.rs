@@ -79,3 +79,41 @@ fn all_problems_at_once() {
     );
     assert!(verdict.grant.is_none() && verdict.patch.is_empty());
 }
+
+#[test]
+fn what_create_refuses_of_a_bundle_is_told_before() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let text = |name: &str| folder.path().join(name).display().to_string();
+    let mut setup = Setup::read(&folder.path().join("etc/config.toml"));
+    (setup.config.paths.state_dir, setup.config.paths.log_dir) = (text("state"), text("log"));
+    let spec = |path: &str| {
+        format!(
+            r#"{{"process":{{"env":["QUILT_GPU_COUNT=1"]}},"linux":{{"namespaces":[{{"type":"mount"}},{{"type":"pid"{path}}}]}}}}"#
+        )
+    };
+    let rules = |mode: u32, path: &str| {
+        std::fs::write(folder.path().join("config.json"), spec(path)).unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        let nothing = || Err(Refusal::internal("inventory", &"no node"));
+        let verdict = check(folder.path(), &setup, nothing).unwrap();
+        verdict.refusals.iter().map(|refusal| refusal.rule).collect::<Vec<_>>()
+    };
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIPPED what_create_refuses_of_a_bundle_is_told_before: it needs root");
+        return;
+    }
+    assert!(!rules(0o755, "").iter().any(|rule| ["bundle", "ns-path"].contains(rule)));
+    assert!(rules(0o777, "").contains(&"bundle"));
+    let mut other = std::process::Command::new("unshare").args(["--pid", "--fork", "sleep", "60"]).spawn().unwrap();
+    let theirs = format!("/proc/{}/ns/pid_for_children", other.id());
+    let ours = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    // The program needs a moment to be in a namespace of its own.
+    while std::fs::read_link(&theirs).map_or(true, |theirs| theirs == ours) {
+        std::thread::yield_now();
+    }
+    let found = rules(0o755, &format!(r#","path":"{theirs}""#));
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(found.contains(&"ns-path"), "{found:?}");
+}

@@ -4,7 +4,7 @@ use contract::rule::{Access, Kind, Rule};
 use proptest::prelude::*;
 
 pub const MAJORS: [u32; 8] = [1, 5, 10, 136, 195, 226, 505, 511];
-pub const MINORS: [u32; 9] = [0, 1, 2, 3, 4, 128, 196, 229, 255];
+pub const MINORS: [u32; 10] = [0, 1, 2, 3, 4, 128, 196, 229, 255, 259];
 /// A minor that no rule names.
 pub const UNNAMED: u32 = 77;
 
