@@ -1,7 +1,5 @@
 //! Overlays: which folders their options name, and what may be said of one that is mounted already.
 
-use contract::Refusal;
-
 use crate::findings::Verdict;
 use crate::mounts::{reserved, unjudgeable};
 use crate::paths;
@@ -10,6 +8,9 @@ use crate::system::{FileSystem, Object};
 
 /// What kernels read of a mount's options: a page with its NUL, and the comma that we count behind the last one.
 pub(crate) const MOST_OPTIONS: usize = 4096;
+
+/// How many overlays kernels put on each other (`FILESYSTEM_MAX_STACK_DEPTH`), counting those below the one that is bound.
+const MOST_STACKED: usize = 2;
 
 /// The folders in an option of an overlay's, and whether it writes there; runtimes join options with commas. Kernels and keys
 /// differ in where a `\` takes its meaning from a `,` or `:` and where it is a part of the name, so each way to read a path is
@@ -55,20 +56,25 @@ fn unescaped(text: &str) -> String {
 /// Judges what lies on an overlay that is mounted already. The machine's own root is one on many; engines mount a tenant's own
 /// as a volume, and its options only tell what its layers were called when it was mounted.
 pub(crate) fn bound(setting: &Setting<'_>, real: &str, fs: &FileSystem) -> Verdict {
+    stacked(setting, real, fs, MOST_STACKED)
+}
+
+fn stacked(setting: &Setting<'_>, real: &str, fs: &FileSystem, depth: usize) -> Verdict {
     let FileSystem::Overlay { points, options } = fs else { return Ok(Vec::new()) };
     if points.iter().any(|point| point == "/") {
         return Ok(Vec::new());
     }
+    let mut notes = Vec::new();
     for (layer, _) in options.iter().flat_map(|option| of_one(option)) {
         if layer.starts_with('/') {
-            shows_ours(setting, &layer, points)?;
+            notes.extend(shows_ours(setting, &layer, points, depth)?);
         }
     }
     let is_volume = |path: &str| {
         path.split_once("/volumes/").is_some_and(|(_, inside)| inside.split('/').any(|part| part == "_data"))
     };
     if !is_volume(real) && !points.iter().any(|point| is_volume(point)) {
-        return Ok(Vec::new());
+        return Ok(notes);
     }
     let why = "it is an overlay that was mounted as a volume, and its layers may have been called otherwise then";
     if setting.privileged {
@@ -85,9 +91,15 @@ pub(crate) fn named(setting: &Setting<'_>, layer: &str) -> Result<(), Refusal> {
 
 /// A layer with our folders in it shows them at another place, under any name. Where an overlay lies over its own layer they
 /// are where they were.
-fn shows_ours(setting: &Setting<'_>, layer: &str, points: &[String]) -> Result<(), Refusal> {
+fn shows_ours(setting: &Setting<'_>, layer: &str, points: &[String], depth: usize) -> Verdict {
+    let mut notes = Vec::new();
     let followed = match setting.machine.system.look(layer) {
-        Object::Dir(dir) => dir.real,
+        Object::Dir(dir) => {
+            if let Some(depth) = depth.checked_sub(1) {
+                notes = stacked(setting, &dir.real, &dir.fs, depth)?;
+            }
+            dir.real
+        }
         Object::Unjudgeable(why) => return Err(unjudgeable(setting, layer, &why)),
         _ => String::new(),
     };
@@ -107,5 +119,5 @@ fn shows_ours(setting: &Setting<'_>, layer: &str, points: &[String]) -> Result<(
             }
         }
     }
-    Ok(())
+    Ok(notes)
 }

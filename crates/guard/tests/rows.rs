@@ -802,6 +802,19 @@ fn overlays_that_are_mounted_already() {
             assert_eq!(verdict(&judgement), expected, "{at} {points} {option}");
         }
     }
+    let volume = on(&overlay(&[VOLUME], &[&lower("/data")]), VOLUME);
+    let privileged = Spec { mounts: bound(VOLUME, "rw").mounts, ..Spec::privileged() };
+    let judgement = judge_text(&privileged.text(), &by(By::default()), &volume);
+    assert!(judgement.refusals.is_empty() && judgement.notes.iter().any(|note| note.rule == "mount-unresolvable"));
+    // An overlay on an overlay, and one whose layers go round.
+    let mut stacked = volume;
+    let dir =
+        |option: &str, at: &str| Object::Dir(Dir { real: at.into(), fs: overlay(&[at], &[option]), ..Dir::default() });
+    stacked.objects.insert("/data/v".into(), dir("lowerdir=/data/w", "/data/v"));
+    for (below, expected) in [(lower(&state), OURS), ("lowerdir=/data/v".into(), "ok"), (lower(VOLUME), UNTOLD)] {
+        stacked.objects.insert("/data/w".into(), dir(&below, "/data/w"));
+        assert_eq!(verdict(&judge_text(&bound("/data/v", "rw").text(), &by(By::default()), &stacked)), expected);
+    }
 }
 
 #[test]

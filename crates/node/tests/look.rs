@@ -331,3 +331,56 @@ fn a_dead_server_is_not_waited_for() {
         umount2(folder.path(), MntFlags::MNT_DETACH).unwrap();
     });
 }
+
+#[test]
+fn file_systems_are_told_wherever_they_are_mounted() {
+    in_private_mounts("file_systems_are_told_wherever_they_are_mounted", || {
+        let folder = TempDir::new().unwrap();
+        let at = text(&folder.path().canonicalize().unwrap());
+        for name in ["lower,a", "under", "bound"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        fs::write(folder.path().join("under/file"), "x").unwrap();
+        let layers = format!("lowerdir={at}/under:{at}/lower\\,a");
+        let overlay = FileSystem::Overlay { points: vec![], options: vec![] };
+        // One node for all: what is mounted after its first look is told too.
+        let node = node();
+        assert!(matches!(node.look("/proc/sys"), Object::Dir(Dir { fs: FileSystem::Proc, .. })));
+        for (kind, options, inside, expected) in [
+            ("sysfs", "", "kernel", FileSystem::Sysfs),
+            ("proc", "", "sys/kernel/core_pattern", FileSystem::Proc),
+            ("binfmt_misc", "", "register", FileSystem::BinfmtMisc),
+            ("debugfs", "", "", FileSystem::KernelFiles),
+            ("tracefs", "", "", FileSystem::KernelFiles),
+            ("securityfs", "", "", FileSystem::KernelFiles),
+            ("bpf", "", "", FileSystem::KernelFiles),
+            ("tmpfs", "", "", FileSystem::Plain),
+            ("overlay", layers.as_str(), "file", overlay),
+        ] {
+            let point = folder.path().join(kind);
+            fs::create_dir(&point).unwrap();
+            if let Err(e) = mount(Some("x"), &point, Some(kind), MsFlags::empty(), Some(options)) {
+                println!("skipped: {kind} cannot be mounted here: {e}");
+                continue;
+            }
+            mount(Some(&point), &folder.path().join("bound"), None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+            for path in [format!("{at}/{kind}/{inside}"), format!("{at}/bound/{inside}")] {
+                let found = match node.look(&path) {
+                    Object::Dir(dir) => dir.fs,
+                    Object::Other { fs, .. } => fs,
+                    other => panic!("{path}: {other:?}"),
+                };
+                match (&found, &expected) {
+                    (FileSystem::Overlay { points, options }, FileSystem::Overlay { .. }) => {
+                        assert!(points.contains(&format!("{at}/overlay")), "{points:?}");
+                        assert!(options.iter().any(|option| option.contains(&format!("{at}/under"))), "{options:?}");
+                    }
+                    _ => assert_eq!(found, expected, "{path}"),
+                }
+            }
+            for name in ["bound", kind] {
+                umount2(&folder.path().join(name), MntFlags::MNT_DETACH).unwrap();
+            }
+        }
+    });
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use guard::{Dir, Majors, Object, System};
+use guard::{Dir, FileSystem, Majors, Object, System};
 
 use crate::choices::Choices;
 
@@ -314,11 +314,12 @@ impl System for World {
                     is_dev: kind == Mounted::Dev && point == real,
                     in_driver_root: driver,
                     real,
+                    fs: FileSystem::Plain,
                 })
             }
             Ok((real, _)) => {
                 let kernels = self.mount_of(&real).1 == Mounted::Groups;
-                Object::Other { real, kernels }
+                Object::Other { real, kernels, fs: FileSystem::Plain }
             }
         }
     }

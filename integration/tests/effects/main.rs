@@ -9,6 +9,7 @@ mod case;
 mod channels;
 mod devices;
 mod documents;
+mod elsewhere;
 mod ids;
 mod images;
 mod life;
@@ -38,6 +39,7 @@ const AT_ONCE: usize = 2;
 fn cases() -> Vec<Case> {
     let sections = [
         mounts::cases(),
+        elsewhere::cases(),
         devices::cases(),
         rules::cases(),
         process::cases(),
