@@ -85,8 +85,11 @@ fn stacked(setting: &Setting<'_>, real: &str, fs: &FileSystem, depth: usize) -> 
 
 /// Judges a layer of an overlay that the spec mounts. Covering our folder in it would not do: an overlay shows parts of a layer at
 /// other places too, where an upper one says so (`redirect_dir`).
-pub(crate) fn named(setting: &Setting<'_>, layer: &str) -> Result<(), Refusal> {
-    if setting.sys_admin { Ok(()) } else { shows_ours(setting, &paths::from_bundle(setting.case.bundle, layer), &[]) }
+pub(crate) fn named(setting: &Setting<'_>, layer: &str) -> Verdict {
+    if setting.sys_admin {
+        return Ok(Vec::new());
+    }
+    shows_ours(setting, &paths::from_bundle(setting.case.bundle, layer), &[], MOST_STACKED - 1)
 }
 
 /// A layer with our folders in it shows them at another place, under any name. Where an overlay lies over its own layer they

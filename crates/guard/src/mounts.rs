@@ -121,7 +121,7 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, seen: &mut Seen, o
             }
             for (layer, writable) in options.flat_map(layers::of) {
                 let how = Bind { mount: Some(index), recursive: false, writable };
-                let verdict = layers::named(setting, &layer).and_then(|()| bind(setting, &layer, how, seen));
+                let verdict = layers::named(setting, &layer).and_then(|_| bind(setting, &layer, how, seen));
                 let verdict = verdict.map(|notes| notes.into_iter().filter(|(rule, _)| *rule != MISSING).collect());
                 out.add(verdict, &format_args!("{place}/options"), &layer);
             }
