@@ -79,6 +79,7 @@ mod tests {
             ("CAP_SYS_PTRACE", docker, false, true),
             ("CAP_SYS_PTRACE", among_others, true, true),
             ("CAP_OF_TOMORROW", docker, false, true),
+            ("64", Has { capabilities: u64::MAX, ..docker }, false, true),
             ("CAP_SYS_ADMIN", privileged, false, false),
             ("CAP_CHOWN", Has::NOTHING, false, true),
             ("CAP_SYS_ADMIN", Has::NOTHING, true, true),
@@ -95,6 +96,7 @@ mod tests {
             r#"{"args":["sh","-c","sleep 1; \\x"],"cwd":"/","capabilities":{"bounding":["CAP_CHOWN","CAP_SETPCAP"]}}"#;
         assert!(!may_gain(plain.as_bytes(), Profile::Standard));
         assert!(may_gain(plain.as_bytes(), Profile::Hardened));
+        assert!(names_one(b"[\"21\"]") && names_one(b"CAP_21") && names_one(b"cap_0x15") && !names_one(b"2\"x"));
         let names = reaching();
         let spelled = names.flat_map(|name| {
             let number = capability_number(name).unwrap();

@@ -155,6 +155,7 @@ fn a_spec_that_has_them_already_is_as_wanted() {
     assert_eq!(adds(&v1(), &again(&["ro", "nosuid", "rbind", "rprivate"], there)), Vec::<String>::new());
     let first = "1 /sys/fs/cgroup/devices /x/fs/cgroup/devices";
     assert_eq!(adds(&v1(), &again(&["ro", "rbind"], "/y")), [first]);
+    assert_eq!(adds(&v1(), &again(&["ro", "bind"], there)).first().map(String::as_str), Some(first));
     assert_eq!(adds(&v1(), &again(&["rbind"], there)).first().map(String::as_str), Some(first));
 }
 

@@ -131,3 +131,12 @@ fn long_lists_are_read() {
     assert_eq!(open_gpus(&list, &numbers, &[]), None);
     assert!(open_gpus(&[&list[..], &[Rule::open_char(195, 2047)]].concat(), &numbers, &[]).is_some());
 }
+
+#[test]
+fn stand_ins_are_a_few_of_each_major_and_every_single_number() {
+    let list = guard::stand_ins(&numbers());
+    for device in [(195, 0), (195, 255), (195, 0xF_FFFF), (511, 1), (1, 1), (10, 196), (10, 259), (226, 0)] {
+        assert!(list.contains(&device), "{device:?} is not in {list:?}");
+    }
+    assert!(list.iter().all(|(major, minor)| numbers().is_gpu(*major, *minor)), "{list:?}");
+}

@@ -317,3 +317,21 @@ fn a_request_that_came_to_nothing_is_noted_where_none_was_made_here() {
         assert_eq!(judge(&spec, &by).notes.iter().any(|note| note.rule == "visible-void"), expected);
     }
 }
+
+#[test]
+fn what_the_container_may_undo_is_said() {
+    let sealed = |spec: &Spec| judge(spec, &By::default()).sealed;
+    assert!(sealed(&Spec::default()) && !sealed(&Spec::admin()) && !sealed(&Spec::privileged()));
+    // With CAP_SYS_ADMIN the host's processes are the lesser thing to say.
+    let pids = |spec: Spec| Spec { namespaces: r#"[{"type":"mount"}]"#.into(), ..spec };
+    let noted = |spec: &Spec| notes(spec).iter().any(|note| note.0 == "ns-hostpid");
+    assert!(noted(&pids(Spec::default())) && !noted(&Spec::default()) && !noted(&pids(Spec::admin())));
+}
+
+#[test]
+fn the_rule_that_allows_everything_is_named_where_it_stands() {
+    let list = r#"[{"allow":true,"access":"rwm"},{"allow":false,"access":"rwm"},{"allow":true,"type":"c","major":1,"minor":3,"access":"rw"},{"allow":true,"access":"rwm"}]"#;
+    let judgement = judge(&Spec::whole_list(list), &gpu());
+    let at: Vec<_> = judgement.refusals.iter().map(|refusal| refusal.at.as_str()).collect();
+    assert_eq!(at, ["/linux/resources/devices/3"]);
+}
