@@ -42,7 +42,7 @@ fn is_engines(source: &str, bundle: &str) -> bool {
     }
     let within =
         |folder: &&str| source.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    if KERNELS.iter().any(|folder| within(folder)) {
+    if KERNELS.iter().any(within) {
         return !ANYBODYS.iter().any(|folder| source.starts_with(folder));
     }
     let in_bundle = match source.strip_prefix(bundle.trim_end_matches('/')) {
