@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use integration::{Bundle, Error, Fleet, QuiltOptions, Ran, Result, Rootfs, Runc, Site, Spec, run, say};
 use serde_json::Value;
@@ -189,7 +189,7 @@ impl Bench {
         if then == Then::Delete {
             self.call("delete")?.checked()?;
             assert!(!self.exists(), "{what}");
-            assert!(self.site.leases_on_disk()?.is_empty(), "{what}: {:?}", self.site.leases_on_disk()?);
+            self.drained(what)?;
         }
         let held = usize::from(self.asks && self.exists());
         let winners = self.fleet.create().map_err(|e| Error::new(format!("{what}: {e}")))?;
@@ -207,6 +207,17 @@ impl Bench {
         assert!(self.site.leases_on_disk()?.is_empty(), "{what}: {:?}", self.site.leases_on_disk()?);
         for folder in ["contracts", "originals"] {
             assert!(files_below(&self.site.quilt.state().join(folder)).is_empty(), "{what}: {folder}");
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is leased: a process of a killed runtime's may still be ending, and a lease stays until it has.
+    fn drained(&self, what: &str) -> Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        while !self.site.leases_on_disk()?.is_empty() {
+            assert!(Instant::now() < deadline, "{what}: {:?}", self.site.leases_on_disk()?);
+            std::thread::sleep(Duration::from_millis(10));
+            self.site.quilt.cli(&["lease", "list"])?.checked()?;
         }
         Ok(())
     }
