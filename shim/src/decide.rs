@@ -63,7 +63,6 @@ pub(crate) fn decide<'a>(
     let policy = &setup.config.policy;
     let (programs, hooks) = (setup.programs(low_level.program.as_deref()), hooks(setup));
     let exceptions = setup.config.allow.0.as_slice();
-    let by_pods = policy.profile == Profile::Hardened || !exceptions.is_empty();
     let case = Case {
         spec: &spec,
         bundle: &bundle.to_string_lossy(),
@@ -76,7 +75,7 @@ pub(crate) fn decide<'a>(
         hooks: &hooks,
         dev_root: &dev_root,
         exceptions,
-        workload: if by_pods { words::attested(&spec, bundle) } else { None },
+        workload: words::attested(&spec, bundle),
         call,
     };
     let mut judgement = guard::judge(&case, system);

@@ -161,10 +161,11 @@ pub(crate) fn in_pod(spec: &Node<'_>, bundle: &Path) -> Option<PodContainer> {
 
 /// Which container of a pod this is, by its engine's word alone: for exceptions that the operator made for one.
 pub(crate) fn attested<'a>(spec: &'a Node<'_>, bundle: &Path) -> Option<Workload<'a>> {
-    let [_, name, _, _, namespace] = *attesting(spec, bundle)?;
+    let [kind, name, _, _, namespace] = *attesting(spec, bundle)?;
     // A sandbox has no name of its own.
     let container = annotation(spec, name).unwrap_or_default();
-    Some(Workload { namespace: annotation(spec, namespace)?, container })
+    let sandbox = annotation(spec, kind) == Some("sandbox");
+    Some(Workload { namespace: annotation(spec, namespace)?, container, sandbox })
 }
 
 fn annotations(spec: &Node<'_>, place: Place<'_>) -> Result<Words, Refusal> {

@@ -86,6 +86,8 @@ pub struct Workload<'a> {
     pub namespace: &'a str,
     /// Name of the container in the pod.
     pub container: &'a str,
+    /// It is the pod's sandbox, whose program is the operator's choice.
+    pub sandbox: bool,
 }
 
 /// What the command line of a `create` says.

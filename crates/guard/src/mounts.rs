@@ -101,7 +101,7 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, seen: &mut Seen, o
         // The kernel has one devtmpfs, wherever it is mounted.
         "devtmpfs" => out.add(dev(setting, "/dev", "mount-fstype"), &at_type, kind),
         "sysfs" if writable && !setting.privileged && setting.is_machines_root() => {
-            out.add(setting.weigh(places::writable_sysfs()), &at_type, kind);
+            out.add(places::own_sysfs(setting), &at_type, kind);
         }
         "proc" if writable => out.add(places::own_procfs(setting, mount), &at_type, kind),
         "binfmt_misc" if writable => {

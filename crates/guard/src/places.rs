@@ -152,8 +152,16 @@ fn sysfs(setting: &Setting<'_>, real: &str, fs: &FileSystem, how: Bind) -> Verdi
     if refused { setting.weigh(writable_sysfs()) } else { Ok(Vec::new()) }
 }
 
+/// The sandbox of a privileged pod has it writable, and runs what the operator chose.
+pub(crate) fn own_sysfs(setting: &Setting<'_>) -> Verdict {
+    if setting.case.workload.is_some_and(|workload| workload.sandbox) {
+        return Ok(Vec::new());
+    }
+    setting.weigh(writable_sysfs())
+}
+
 /// Why sysfs is refused, as a bind or as a file system.
-pub(crate) fn writable_sysfs() -> Refusal {
+fn writable_sysfs() -> Refusal {
     let message = "files of PCI devices are inside, and reach their memory past every device list";
     let help = "mount /sys read-only, or the files that are needed";
     Refusal::new(Code::UnsafeSpec, "mount-sysfs-rw", message, help)

@@ -265,6 +265,11 @@ fn files_of_the_kernel() {
         ("A27: the driver's", bound("/proc/driver/nvidia", "ro"), "ok mount-procfs", "ok mount-procfs"),
         ("A27: read-only", bound("/proc", "ro"), "ok mount-procfs", "ok mount-procfs"),
     ]);
+    // The sandbox of a privileged pod, as its engine attests it; not what only stands in a pod.
+    for (container, expected) in [("", "ok"), ("app", SYSFS)] {
+        let by = By { workload: Some(("shop", container)), ..by(By::default()) };
+        assert_eq!(judged(&sysfs(""), &by, &[]), expected, "{container}");
+    }
     let procfs = |options: &str, lists: &str| Spec {
         more_linux: format!(",{lists}"),
         ..mount(&format!(r#"{{"destination":"/proc/","type":"proc","source":"proc","options":[{options}]}}"#))

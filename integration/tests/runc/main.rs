@@ -81,10 +81,7 @@ impl Bench {
     }
 
     fn bundle_in(&self, id: &str, spec: &Spec, rootfs: &Rootfs) -> Result<Bundle> {
-        // CRI-O's name for the group says that its annotations are its own.
-        let by_crio = spec.json()["annotations"].get("io.kubernetes.cri-o.ContainerType").is_some();
-        let cgroup = if by_crio { self.cgroup(id).replacen('/', "/crio-", 1) } else { self.cgroup(id) };
-        Bundle::new(self.home(id, spec), &spec.clone().cgroup(&cgroup), rootfs)
+        Bundle::new(self.home(id, spec), &spec.clone().cgroup(&self.group_of(id, spec)), rootfs)
     }
 
     /// Where the engine of this spec has its bundles: only there it attests a container's place in a pod.
@@ -102,7 +99,13 @@ impl Bench {
 
     /// A bundle without one, for containers that do not come to be.
     fn sharing(&self, id: &str, spec: &Spec) -> Result<Bundle> {
-        Bundle::sharing(self.home(id, spec), &spec.clone().cgroup(&self.cgroup(id)), &self.rootfs)
+        Bundle::sharing(self.home(id, spec), &spec.clone().cgroup(&self.group_of(id, spec)), &self.rootfs)
+    }
+
+    /// CRI-O's name for the group says that its annotations are its own.
+    fn group_of(&self, id: &str, spec: &Spec) -> String {
+        let by_crio = spec.json()["annotations"].get("io.kubernetes.cri-o.ContainerType").is_some();
+        if by_crio { self.cgroup(id).replacen('/', "/crio-", 1) } else { self.cgroup(id) }
     }
 
     fn cgroup(&self, id: &str) -> String {

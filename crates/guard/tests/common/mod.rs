@@ -386,7 +386,11 @@ pub fn judge_owning(text: &str, by: &By, fake: &Fake, own: &[&str]) -> Judgement
             programs: &by.programs,
             hooks: &by.policy.allow_hooks,
             exceptions: &by.exceptions,
-            workload: by.workload.map(|(namespace, container)| guard::Workload { namespace, container }),
+            workload: by.workload.map(|(namespace, container)| guard::Workload {
+                namespace,
+                container,
+                sandbox: container.is_empty(),
+            }),
             call: by.call,
         },
         fake,
