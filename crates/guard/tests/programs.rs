@@ -270,7 +270,10 @@ fn copies_are_followed() {
     let not_nvidia = [word(0x15, 4, 0, 2, 195), word(MOV, 0, 0, 0, 0), word(EXIT, 0, 0, 0, 0)];
     for code in [JNE, 0x15] {
         let program = [moved(0xbf), not_nvidia.to_vec(), rest(code)].concat();
-        assert_eq!(open_to_programs(std::slice::from_ref(&program), &numbers(), &[]).unwrap(), "character device 195:7");
+        assert_eq!(
+            open_to_programs(std::slice::from_ref(&program), &numbers(), &[]).unwrap(),
+            "character device 195:7"
+        );
         assert_eq!(open_to_programs(&[program], &numbers(), &[(195, 7)]), None, "{code:#x}");
         let half = [moved(0xbc), not_nvidia.to_vec(), rest(code)].concat();
         assert!(open_to_programs(&[half], &numbers(), &[(195, 7)]).unwrap().contains("more than compare"), "{code:#x}");
