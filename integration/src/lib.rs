@@ -36,7 +36,7 @@ pub use host::{Builder, FakeGpu, FakeHost, Layout};
 pub use must::must;
 pub use process::{Ran, run};
 pub use quilt::{Quilt, QuiltOptions};
-pub use report::{root_for, say};
+pub use report::{filter_words, root_for, say};
 pub use room::{Groups, Room, Root};
 pub use rootfs::Rootfs;
 pub use runc::{Runc, runc_that_gets_along, runc_without_sys_resource};

@@ -19,3 +19,18 @@ pub fn root_for(test: &str) -> bool {
     }
     root
 }
+
+/// The words that filter: those that are no flag and no flag's value.
+#[must_use]
+pub fn filter_words() -> Vec<String> {
+    let mut words = Vec::new();
+    let mut args = std::env::args().skip(1);
+    while let Some(word) = args.next() {
+        if word == "--test-threads" || word == "--skip" {
+            args.next();
+        } else if !word.starts_with('-') {
+            words.push(word);
+        }
+    }
+    words
+}

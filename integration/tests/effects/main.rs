@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     if std::env::args().any(|word| word == "--list") {
         return ExitCode::SUCCESS;
     }
-    let words = words();
+    let words = integration::filter_words();
     let cases = cases();
     // Filters of a whole workspace's tests reach us too: what is no case of ours means somebody else.
     let wanted: Vec<&Case> = cases.iter().filter(|case| asked_for(case, &words)).collect();
@@ -102,20 +102,6 @@ fn report(done: &Done, begun: Instant) -> ExitCode {
     let passed = cases.saturating_sub(failed);
     say(format_args!("test result: {verdict}. {passed} passed; {failed} failed; {skipped} ignored"));
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// The words that filter: those that are no flag and no flag's value.
-fn words() -> Vec<String> {
-    let mut words = Vec::new();
-    let mut args = std::env::args().skip(1);
-    while let Some(word) = args.next() {
-        if word == "--test-threads" || word == "--skip" {
-            args.next();
-        } else if !word.starts_with('-') {
-            words.push(word);
-        }
-    }
-    words
 }
 
 fn asked_for(case: &Case, words: &[String]) -> bool {

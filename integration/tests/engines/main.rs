@@ -25,7 +25,7 @@ use table::{Cell, Line, Table};
 const AT_ONCE: usize = 2;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = words();
+    let words: Vec<String> = integration::filter_words();
     if std::env::args().any(|word| word == "--list") {
         return ExitCode::SUCCESS;
     }
@@ -60,20 +60,6 @@ fn main() -> ExitCode {
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     say(format_args!("test result: {verdict}. {passed} passed; {failed} failed; {skipped} ignored"));
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// The words that filter: those that are no flag and no flag's value.
-fn words() -> Vec<String> {
-    let mut words = Vec::new();
-    let mut args = std::env::args().skip(1);
-    while let Some(word) = args.next() {
-        if word == "--test-threads" || word == "--skip" {
-            args.next();
-        } else if !word.starts_with('-') {
-            words.push(word);
-        }
-    }
-    words
 }
 
 /// Every row that the words let through, several at a time.
