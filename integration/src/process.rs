@@ -10,10 +10,13 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use crate::error::{Context, Error, Result};
+
+/// How often a program that does not end is reminded that a child may have.
+const REMINDER: Duration = Duration::from_secs(2);
 
 /// How a program ended and what it said.
 #[derive(Debug)]
@@ -75,6 +78,7 @@ pub(crate) fn run_into(
         .cannot(|| format!("start {line}"))?;
     let deadline = Instant::now() + limit;
     let mut pause = Duration::from_micros(500);
+    let mut reminder = Instant::now() + REMINDER;
     let status = loop {
         if let Some(status) = child.try_wait().cannot(|| format!("wait for {line}"))? {
             break status;
@@ -88,6 +92,10 @@ pub(crate) fn run_into(
                 read_back(&mut err)?,
                 read_back(&mut out)?
             )));
+        }
+        if Instant::now() >= reminder {
+            remind(child.id());
+            reminder += REMINDER;
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(10));
@@ -104,6 +112,14 @@ pub(crate) fn tool<const N: usize>(program: &str, args: [&str; N]) -> Result<Str
 /// A path as an argument; the harness makes its own paths and they are UTF-8.
 pub(crate) fn text(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| Error::new(format!("path {} is not UTF-8", path.display())))
+}
+
+/// youki's `run` blocks its signals after it has started the container: who ends before that is never waited for. Another
+/// SIGCHLD makes it look; nobody else takes notice of one.
+fn remind(pid: u32) {
+    if let Ok(pid) = i32::try_from(pid) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGCHLD);
+    }
 }
 
 fn kill_group(leader: u32) {
