@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::inventory::{Binary, DeviceNode, Facts, Gpu, Library, pci_address};
+use crate::gpu::Gpu;
+use crate::inventory::{Binary, DeviceNode, Facts, Library, pci_address};
 use crate::record;
 use crate::refusal::{Code, Refusal};
 use crate::request::Request;

@@ -6,15 +6,16 @@
 use serde::Serialize;
 
 use crate::capability::Capability;
+use crate::gpu::{Gpu, Link};
 use crate::json::Node;
 use crate::read::{self, FromJson, ReadError};
 use crate::{record, word};
 
 /// Version of the inventory's layout; another version is not read.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// A node's inventory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Inventory {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -30,6 +31,10 @@ pub struct Inventory {
     pub binaries: Vec<Binary>,
     /// What is wrong or worth knowing about this node.
     pub findings: Vec<Finding>,
+    /// Highest CUDA version that the loaded driver serves, as in `12.4`, when it tells.
+    pub cuda_version: Option<String>,
+    /// How GPUs are connected, best first for each pair; pairs that nothing is known of are absent.
+    pub links: Vec<Link>,
     /// The low-level runtime, and whether a device filter of its making holds; absent when that was not asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub low_level: Option<LowLevel>,
@@ -92,38 +97,10 @@ pub struct DriverGpu {
     pub minor: Option<u32>,
 }
 
-/// One GPU.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Gpu {
-    /// Who made it: `nvidia`.
-    pub vendor: String,
-    /// PCI address as sysfs writes it, lower case: `0000:41:00.0`. The key of this GPU everywhere.
-    pub pci: String,
-    /// Position among the usable GPUs by PCI address, from 0: what CUDA's PCI order and `nvidia-smi` call the index.
-    pub index: Option<u32>,
-    /// `GPU-…`, when the driver tells it.
-    pub uuid: Option<String>,
-    /// The driver's device minor: the N of `/dev/nvidiaN`. Not the index.
-    pub minor: Option<u32>,
-    /// Product name, when the driver tells it.
-    pub model: Option<String>,
-    /// PCI device id, as in `0x20b0`.
-    pub device_id: String,
-    /// The kernel driver that holds it: `nvidia`, `vfio-pci` …
-    pub driver: Option<String>,
-    /// NUMA node, when the machine has more than one.
-    pub numa: Option<i32>,
-    /// Its own device nodes: `/dev/nvidiaN`, and DRM nodes with their role.
-    pub nodes: Vec<DeviceNode>,
-    /// Why it cannot be granted now; absent when it can.
-    pub unavailable: Option<String>,
-}
-
-record!(Inventory { schema, facts, gpus, control, libraries, binaries, findings, low_level });
+record!(Inventory { schema, facts, gpus, control, libraries, binaries, findings, cuda_version, links, low_level });
 
 record!(Facts { boot_id, driver_version, majors, driver_gpus });
 record!(DriverGpu { pci, uuid, minor });
-record!(Gpu { vendor, pci, index, uuid, minor, model, device_id, driver, numa, nodes, unavailable });
 record!(DeviceNode { path, host_path, major, minor, mode, uid, gid, role });
 record!(FileId { dev, ino, size, ctime, ctime_nsec });
 record!(Library { host_path, soname, bits, capabilities, id, found_by });
@@ -260,23 +237,6 @@ impl Facts {
         (&self.boot_id, &self.driver_version, &self.majors) == (&now.boot_id, &now.driver_version, &now.majors)
             && self.driver_gpus.len() == now.driver_gpus.len()
             && self.driver_gpus.iter().zip(&now.driver_gpus).all(same)
-    }
-}
-
-impl Gpu {
-    /// Whether it may be granted.
-    #[must_use]
-    pub fn usable(&self) -> bool {
-        self.unavailable.is_none()
-    }
-
-    /// Whether `id` names it: `nvidiaN` (device minor), UUID, or PCI address in any of its spellings.
-    #[must_use]
-    pub fn is_named(&self, id: &str) -> bool {
-        let lower = id.to_ascii_lowercase();
-        self.minor.is_some_and(|minor| lower == format!("nvidia{minor}"))
-            || self.uuid.as_ref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(id))
-            || pci_address(&lower).is_some_and(|pci| pci == self.pci)
     }
 }
 

@@ -6,6 +6,7 @@ pub mod capability;
 pub mod config;
 mod document;
 pub mod exception;
+pub mod gpu;
 pub mod inventory;
 pub mod json;
 pub mod key;

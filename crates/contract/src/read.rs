@@ -234,8 +234,9 @@ impl<A: FromJson, B: FromJson> FromJson for (A, B) {
 mod tests {
     use super::*;
     use crate::capability::{Capabilities, Capability};
+    use crate::gpu::{Gpu, Link, LinkKind, MigMode, Partition, State, Unavailable};
     use crate::inventory::{
-        Binary, DeviceNode, DriverGpu, Facts, FileId, Filter, Finding, Gpu, Inventory, Library, LowLevel, Role,
+        Binary, DeviceNode, DriverGpu, Facts, FileId, Filter, Finding, Inventory, Library, LowLevel, Role,
     };
     use crate::request::{Places, Request, Source};
     use crate::{Contract, Granted};
@@ -269,7 +270,24 @@ mod tests {
             driver: None,
             numa: Some(-1),
             nodes: vec![node.clone()],
-            unavailable: None,
+            unavailable: Some(Unavailable::new(State::MigEmpty, "m")),
+            memory_mb: Some(40960),
+            compute_capability: Some("8.0".into()),
+            virtualization: Some("none".into()),
+            iommu_group: Some(7),
+            mig: Some(MigMode { enabled: true, pending: false }),
+            partitions: vec![Partition {
+                kind: "mig".into(),
+                index: 0,
+                gi: 7,
+                ci: 0,
+                profile: "1g.5gb".into(),
+                uuid: Some("MIG-1".into()),
+                memory_mb: None,
+                nodes: vec![node.clone()],
+                unavailable: None,
+            }],
+            sources: vec![("model".into(), "nvml".into())],
         };
         let library = Library {
             host_path: "/x".into(),
@@ -282,13 +300,15 @@ mod tests {
         let binary = Binary { host_path: "/y".into(), name: "nvidia-smi".into(), capabilities: vec![], id };
         let finding = Finding { code: "c".into(), stops: true, message: "m".into() };
         Inventory {
-            schema: 1,
+            schema: crate::inventory::SCHEMA,
             facts,
             gpus: vec![gpu],
             control: vec![node],
             libraries: vec![library],
             binaries: vec![binary],
             findings: vec![finding],
+            cuda_version: Some("12.4".into()),
+            links: vec![Link { a: "a".into(), b: "b".into(), kind: LinkKind::Nvlink, lanes: 12 }],
             low_level: Some(LowLevel {
                 path: "/usr/bin/crun".into(),
                 id,

@@ -2,7 +2,8 @@
 //!
 //! It never says who holds what: a tenant reads these words.
 
-use contract::inventory::{Gpu, Inventory};
+use contract::gpu::{Gpu, State, Unavailable};
+use contract::inventory::Inventory;
 use contract::request::Request;
 use contract::{Code, Refusal};
 
@@ -119,9 +120,7 @@ fn by_ids<'a>(
     if let Some((id, why)) =
         named().filter(|(_, gpu)| !usable(gpu)).find_map(|(id, gpu)| gpu.unavailable.as_ref().map(|why| (id, why)))
     {
-        let message = format!("{id} cannot be used now: {why}");
-        let help = "name another GPU, or ask by count";
-        return Err(Refusal::new(Code::GpuUnavailable, "gpu-unavailable", message, help).at(place, id));
+        return Err(unavailable(id, why).at(place, id));
     }
     let held: Vec<&str> = named().filter(|(_, gpu)| taken(&gpu.pci)).map(|(id, _)| id.as_str()).collect();
     if !held.is_empty() {
@@ -203,6 +202,16 @@ fn is_kind(gpu: &Gpu, kind: Option<&str>) -> bool {
     };
     let model = words(&model);
     words(&kind.to_ascii_lowercase()).iter().all(|word| model.contains(word))
+}
+
+/// The refusal of a GPU that is named and cannot be granted.
+fn unavailable(id: &str, why: &Unavailable) -> Refusal {
+    let code = match why.state {
+        State::DriverMissing | State::NodeMissing => Code::DriverNotReady,
+        _ => Code::GpuUnavailable,
+    };
+    let message = format!("{id} cannot be used now: {}", why.why);
+    Refusal::new(code, why.state.rule(), message, "name another GPU, or ask by count")
 }
 
 fn invalid(rule: &'static str, message: String, help: &str) -> Refusal {

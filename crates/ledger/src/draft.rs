@@ -2,7 +2,8 @@
 
 use contract::capability::{Capabilities, Capability};
 use contract::config::{CudaVisibleDevices, Policy};
-use contract::inventory::{DeviceNode, Gpu, Inventory, Role};
+use contract::gpu::Gpu;
+use contract::inventory::{DeviceNode, Inventory, Role};
 use contract::key::Key;
 use contract::request::Request;
 use contract::{Code, Contract, Granted, Refusal, SCHEMA};

@@ -6,7 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use contract::inventory::{Gpu, Inventory};
+use contract::gpu::Gpu;
+use contract::inventory::Inventory;
 use contract::key::Key;
 use contract::request::Request;
 use contract::{Code, Granted, Refusal};

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use contract::capability::Capabilities;
 use contract::config::Policy;
-use contract::inventory::{DeviceNode, Facts, Gpu, Inventory, Role};
+use contract::gpu::Gpu;
+use contract::inventory::{DeviceNode, Inventory, Role};
 use contract::key::Key;
 use contract::request::{Places, Request, Source};
 use contract::{Contract, Granted, Refusal};
@@ -120,13 +121,12 @@ pub(crate) fn gpu(n: u32) -> Gpu {
         model: Some("NVIDIA A100-SXM4-40GB".into()),
         device_id: "0x20b0".into(),
         driver: Some("nvidia".into()),
-        numa: None,
         nodes: vec![
             node(&format!("nvidia{n}"), 195, n, Role::Compute),
             node(&format!("dri/renderD{}", 128 + n), 226, 128 + n, Role::Render),
             node(&format!("dri/card{n}"), 226, n, Role::Display),
         ],
-        unavailable: None,
+        ..Gpu::default()
     }
 }
 
@@ -134,7 +134,6 @@ pub(crate) fn gpu(n: u32) -> Gpu {
 pub(crate) fn inventory(n: u32) -> Inventory {
     Inventory {
         schema: contract::inventory::SCHEMA,
-        facts: Facts::default(),
         gpus: (0..n).map(gpu).collect(),
         control: vec![
             node("nvidiactl", 195, 255, Role::Control),
@@ -142,10 +141,7 @@ pub(crate) fn inventory(n: u32) -> Inventory {
             node("nvidia-uvm", 511, 0, Role::Control),
             node("nvidia-uvm-tools", 511, 1, Role::Control),
         ],
-        libraries: Vec::new(),
-        binaries: Vec::new(),
-        low_level: None,
-        findings: Vec::new(),
+        ..Inventory::default()
     }
 }
 

@@ -10,7 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use contract::capability::Capabilities;
-use contract::inventory::{Facts, Gpu, Inventory};
+use contract::gpu::Gpu;
+use contract::inventory::Inventory;
 use contract::key::Key;
 use contract::request::{Places, Request, Source};
 use contract::{Code, Refusal};
@@ -26,26 +27,11 @@ fn inventory() -> Inventory {
     let gpu = |n: usize| Gpu {
         vendor: "nvidia".into(),
         pci: format!("0000:{:02x}:00.0", n + 1),
-        index: None,
-        uuid: None,
         minor: u32::try_from(n).ok(),
-        model: None,
         device_id: "0x20b0".into(),
-        driver: None,
-        numa: None,
-        nodes: Vec::new(),
-        unavailable: None,
+        ..Gpu::default()
     };
-    Inventory {
-        schema: 1,
-        facts: Facts::default(),
-        gpus: (0..GPUS).map(gpu).collect(),
-        control: Vec::new(),
-        libraries: Vec::new(),
-        binaries: Vec::new(),
-        low_level: None,
-        findings: Vec::new(),
-    }
+    Inventory { schema: contract::inventory::SCHEMA, gpus: (0..GPUS).map(gpu).collect(), ..Inventory::default() }
 }
 
 fn request(count: usize) -> Request {

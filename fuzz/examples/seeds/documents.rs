@@ -1,8 +1,9 @@
 //! Our own documents, whole, and each with one thing wrong.
 
 use contract::capability::{Capabilities, Capability};
+use contract::gpu::{Gpu, Link, LinkKind, MigMode, Partition, State, Unavailable};
 use contract::inventory::{
-    Binary, DeviceNode, DriverGpu, Facts, FileId, Filter, Finding, Gpu, Inventory, Library, LowLevel, Role,
+    Binary, DeviceNode, DriverGpu, Facts, FileId, Filter, Finding, Inventory, Library, LowLevel, Role,
 };
 use contract::request::{Places, Request, Source};
 use contract::{Contract, Granted};
@@ -44,7 +45,24 @@ fn inventory() -> Inventory {
         driver: None,
         numa: Some(-1),
         nodes: vec![node()],
-        unavailable: None,
+        unavailable: Some(Unavailable::new(State::MigEmpty, "m")),
+        memory_mb: Some(40960),
+        compute_capability: Some("8.0".into()),
+        virtualization: Some("none".into()),
+        iommu_group: Some(7),
+        mig: Some(MigMode { enabled: true, pending: false }),
+        partitions: vec![Partition {
+            kind: "mig".into(),
+            index: 0,
+            gi: 7,
+            ci: 0,
+            profile: "1g.5gb".into(),
+            uuid: Some("MIG-1".into()),
+            memory_mb: None,
+            nodes: vec![node()],
+            unavailable: None,
+        }],
+        sources: vec![("model".into(), "nvml".into())],
     };
     let capabilities = vec![Capability::Compute];
     let library = Library {
@@ -56,13 +74,15 @@ fn inventory() -> Inventory {
         found_by: "folder".into(),
     };
     Inventory {
-        schema: 1,
+        schema: contract::inventory::SCHEMA,
         facts,
         gpus: vec![gpu],
         control: vec![node()],
         libraries: vec![library],
         binaries: vec![Binary { host_path: "/y".into(), name: "nvidia-smi".into(), capabilities, id }],
         findings: vec![Finding { code: "c".into(), stops: true, message: "m".into() }],
+        cuda_version: Some("12.4".into()),
+        links: vec![Link { a: "a".into(), b: "b".into(), kind: LinkKind::Nvlink, lanes: 12 }],
         low_level: Some(LowLevel {
             path: "/usr/bin/crun".into(),
             id,

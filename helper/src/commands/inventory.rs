@@ -1,6 +1,7 @@
 //! `quilt-gpu inventory`: what the node has now; `inventory refresh`: the same, stored for the runtime.
 
-use contract::inventory::{Filter, Gpu, Inventory, LowLevel};
+use contract::gpu::Gpu;
+use contract::inventory::{Filter, Inventory, LowLevel};
 use ledger::audit::Kind;
 use serde_json::json;
 
@@ -123,6 +124,6 @@ fn row(gpu: &Gpu) -> [String; 7] {
         gpu.uuid.clone().unwrap_or_default(),
         gpu.model.clone().unwrap_or_default(),
         gpu.numa.map(|numa| numa.to_string()).unwrap_or_default(),
-        gpu.unavailable.as_ref().map_or_else(|| "usable".to_owned(), |reason| format!("unavailable: {reason}")),
+        gpu.unavailable.as_ref().map_or_else(|| "usable".to_owned(), |it| format!("unavailable: {}", it.why)),
     ]
 }

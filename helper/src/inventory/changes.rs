@@ -42,7 +42,7 @@ fn lines(inventory: &Inventory) -> BTreeMap<String, Known> {
     }
     for gpu in &inventory.gpus {
         let uuid = gpu.uuid.as_deref().unwrap_or("uuid unknown");
-        let state = gpu.unavailable.as_deref().unwrap_or("usable");
+        let state = gpu.unavailable.as_ref().map_or("usable", |it| it.why.as_str());
         add(
             format!("gpu {}", gpu.pci),
             format!(

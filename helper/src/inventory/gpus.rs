@@ -1,6 +1,7 @@
 //! GPUs from what the bus and the driver say about them. No I/O.
 
-use contract::inventory::{DeviceNode, Facts, Finding, Gpu, Role};
+use contract::gpu::{Gpu, State, Unavailable};
+use contract::inventory::{DeviceNode, Facts, Finding, Role};
 
 use node::driver::Information;
 use node::pci::Device;
@@ -46,6 +47,7 @@ pub(crate) fn gpus(functions: &[Function], held: &Held, facts: &Facts, dev: &Dev
             numa: device.numa,
             nodes,
             unavailable,
+            ..Gpu::default()
         });
     }
     refuse_shared_minors(&mut gpus);
@@ -62,26 +64,33 @@ fn own_node(
     facts: &Facts,
     dev: &DevRoot<'_>,
     findings: &mut Vec<Finding>,
-) -> Result<DeviceNode, String> {
+) -> Result<DeviceNode, Unavailable> {
+    let no = |state, why: &str| Err(Unavailable::new(state, why));
     match device.driver.as_deref() {
         Some("nvidia") => {}
-        None => return Err("no kernel driver holds it".into()),
-        Some("vfio-pci") => return Err("bound to vfio-pci, for a virtual machine".into()),
-        Some(other) => return Err(format!("held by the kernel driver {other}, not by nvidia")),
+        None => return no(State::Unbound, "no kernel driver holds it"),
+        Some("vfio-pci") => return no(State::Vfio, "bound to vfio-pci, for a virtual machine"),
+        Some(other) => {
+            return no(State::OtherDriver, &format!("held by the kernel driver {other}, not by nvidia"));
+        }
     }
     if facts.driver_version.is_none() {
-        return Err("the nvidia kernel module is not loaded".into());
+        return no(State::DriverMissing, "the nvidia kernel module is not loaded");
     }
-    let held = held.ok_or("the driver does not list it: lost, or not initialised")?;
+    let Some(held) = held else { return no(State::Lost, "the driver does not list it: lost, or not initialised") };
     if held.excluded {
-        return Err("excluded by an option of the nvidia kernel module".into());
+        return no(State::Excluded, "excluded by an option of the nvidia kernel module");
     }
-    let minor = held.minor.ok_or("the driver does not tell its device minor, so its node is unknown")?;
+    let Some(minor) = held.minor else {
+        return no(State::NodeMissing, "the driver does not tell its device minor, so its node is unknown");
+    };
     dev.node(&format!("nvidia{minor}"), (gpu_major(facts), minor), Role::Compute).map_err(|trouble| match trouble {
-        Trouble::Missing(path) => format!("{path} does not exist; run `nvidia-modprobe -c {minor}`"),
+        Trouble::Missing(path) => {
+            Unavailable::new(State::NodeMissing, format!("{path} does not exist; run `nvidia-modprobe -c {minor}`"))
+        }
         Trouble::Mismatch(message) => {
             findings.push(mismatch(message.clone()));
-            message
+            Unavailable::new(State::NodeMismatch, message)
         }
     })
 }
@@ -107,7 +116,10 @@ fn refuse_shared_minors(gpus: &mut [Gpu]) {
         if let Some(minor) = gpu.minor
             && minors.iter().filter(|other| **other == minor).count() > 1
         {
-            gpu.unavailable = Some(format!("the driver gives device minor {minor} to several GPUs"));
+            gpu.unavailable = Some(Unavailable::new(
+                State::Ambiguous,
+                format!("the driver gives device minor {minor} to several GPUs"),
+            ));
             gpu.nodes.clear();
         }
     }

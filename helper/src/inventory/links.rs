@@ -64,7 +64,7 @@ fn link(host: &Host, node: &DeviceNode) -> String {
 
 #[cfg(test)]
 mod tests {
-    use contract::inventory::{Facts, Role, SCHEMA};
+    use contract::inventory::{Role, SCHEMA};
 
     use super::*;
 
@@ -86,13 +86,8 @@ mod tests {
     fn inventory(dev: &str) -> Inventory {
         Inventory {
             schema: SCHEMA,
-            facts: Facts::default(),
-            gpus: Vec::new(),
             control: vec![node(dev, "nvidia0", 1, 3), node(dev, "nvidiactl", 1, 5)],
-            libraries: Vec::new(),
-            binaries: Vec::new(),
-            low_level: None,
-            findings: Vec::new(),
+            ..Inventory::default()
         }
     }
 

@@ -12,6 +12,8 @@ mod read;
 mod root;
 mod search;
 mod store;
+#[allow(dead_code)] // filled by the sources
+mod told;
 
 use contract::config::Host;
 use contract::inventory::{Facts, Finding, Inventory, SCHEMA};
@@ -56,16 +58,7 @@ pub fn discover(host: &Host) -> Result<Inventory, String> {
 pub(crate) fn assemble(seen: Seen, dev: &DevRoot<'_>) -> Inventory {
     let Seen { facts, functions, held, libraries, programs, mut findings } = seen;
     let (gpus, of_gpus) = gpus::gpus(&functions, &held, &facts, dev);
-    let mut inventory = Inventory {
-        schema: SCHEMA,
-        facts,
-        gpus,
-        control: Vec::new(),
-        libraries: Vec::new(),
-        binaries: Vec::new(),
-        findings: Vec::new(),
-        low_level: None,
-    };
+    let mut inventory = Inventory { schema: SCHEMA, facts, gpus, ..Inventory::default() };
     // Without a GPU there is nothing to find missing; without the driver nothing of it is given out.
     match (inventory.gpus.is_empty(), &inventory.facts.driver_version) {
         (true, _) => return inventory,

@@ -200,7 +200,7 @@ fn gpus_that_cannot_be_granted_say_why() {
         change(&mut made);
         let inventory = made.inventory();
         let gpu = &inventory.gpus[1];
-        let reason = gpu.unavailable.as_deref().unwrap_or_default();
+        let reason = gpu.unavailable.as_ref().map_or("", |it| it.why.as_str());
         assert!(reason.contains(part), "{part}: {reason}");
         assert_eq!((gpu.index, gpu.nodes.as_slice()), (None, &[][..]), "{part}");
         let other = &inventory.gpus[0];

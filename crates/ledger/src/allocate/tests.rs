@@ -8,7 +8,7 @@ use crate::testing::{count, ids, inventory};
 /// Four GPUs: 0, 1, 2 are A100s (2 is lost), 3 is an A10.
 fn four() -> Inventory {
     let mut inventory = inventory(4);
-    inventory.gpus[2].unavailable = Some("it fell off the bus".into());
+    inventory.gpus[2].unavailable = Some(Unavailable::new(State::Lost, "it fell off the bus"));
     inventory.gpus[3].model = Some("NVIDIA A10".into());
     inventory
 }
@@ -168,7 +168,7 @@ proptest! {
     fn by_count_is_exact(asked in 1_u32..9, taken in proptest::collection::vec(any::<bool>(), 8), lost in proptest::collection::vec(any::<bool>(), 8), previous in proptest::collection::vec(0_u32..8, 0..4)) {
         let mut node = inventory(8);
         for (gpu, lost) in node.gpus.iter_mut().zip(&lost) {
-            gpu.unavailable = lost.then(|| "lost".to_owned());
+            gpu.unavailable = lost.then(|| Unavailable::new(State::Lost, "lost"));
         }
         let taken: Vec<u32> = (0..8).filter(|n| taken[*n as usize]).collect();
         let free: Vec<u32> = (0..8).filter(|n| !taken.contains(n) && !lost[*n as usize]).collect();

@@ -429,7 +429,8 @@ fn a_name_has_what_is_bound_to_vfio_and_a_container_never() {
         let gpu = &mut node.gpus[0];
         (gpu.driver, gpu.minor, gpu.uuid) = (driver.map(str::to_owned), None, None);
         gpu.nodes.clear();
-        gpu.unavailable = Some("it is held by another driver".into());
+        gpu.unavailable =
+            Some(contract::gpu::Unavailable::new(contract::gpu::State::OtherDriver, "it is held by another driver"));
         assert_eq!(pcis(&acquire(&node, "vm:a").unwrap()), [pci.as_str()], "{driver:?}: it has it");
         assert_eq!(acquire(&node, "vm:b").unwrap_err() == Code::CapacityFull, driver.is_some(), "{driver:?}");
     }

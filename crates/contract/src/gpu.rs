@@ -1,0 +1,235 @@
+//! A GPU: by all its names, with its nodes, its state and its partitions. Keyed by the PCI address.
+
+use serde::Serialize;
+
+use crate::inventory::{DeviceNode, pci_address};
+use crate::{record, word};
+
+/// One GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Gpu {
+    /// Who made it: `nvidia`.
+    pub vendor: String,
+    /// PCI address as sysfs writes it, lower case: `0000:41:00.0`. The key of this GPU everywhere.
+    pub pci: String,
+    /// Position among the usable GPUs by PCI address, from 0: what CUDA's PCI order and `nvidia-smi` call the index.
+    pub index: Option<u32>,
+    /// `GPU-…`, when the driver tells it.
+    pub uuid: Option<String>,
+    /// The driver's device minor: the N of `/dev/nvidiaN`. Not the index.
+    pub minor: Option<u32>,
+    /// Product name, when the driver tells it.
+    pub model: Option<String>,
+    /// PCI device id, as in `0x20b0`.
+    pub device_id: String,
+    /// The kernel driver that holds it: `nvidia`, `vfio-pci` …
+    pub driver: Option<String>,
+    /// NUMA node, when the machine has more than one.
+    pub numa: Option<i32>,
+    /// Its own device nodes: `/dev/nvidiaN`, and DRM nodes with their role.
+    pub nodes: Vec<DeviceNode>,
+    /// Why it cannot be granted now; absent when it can.
+    pub unavailable: Option<Unavailable>,
+    /// Memory in MiB, when known.
+    pub memory_mb: Option<u64>,
+    /// CUDA compute capability, as in `8.0`, when known.
+    pub compute_capability: Option<String>,
+    /// How it is virtualised, in NVML's words: `none`, `passthrough`, `vgpu`, `host-vgpu`, `host-vsga`.
+    pub virtualization: Option<String>,
+    /// IOMMU group, where the machine has IOMMUs.
+    pub iommu_group: Option<u32>,
+    /// Whether it is cut into instances; absent when it cannot be.
+    pub mig: Option<MigMode>,
+    /// Its partitions, by their position. With one of them granted the whole is not, and the other way round.
+    pub partitions: Vec<Partition>,
+    /// Which source told what: (`model`, `nvml`). What stands in sysfs is not named.
+    pub sources: Vec<(String, String)>,
+}
+
+/// Why something cannot be granted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unavailable {
+    /// For programs, and for the rule of the refusal: `gpu-lost`.
+    pub state: State,
+    /// What is true and what would mend it.
+    pub why: String,
+}
+
+/// What state a GPU or a partition is in that cannot be granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// No kernel driver holds it.
+    Unbound,
+    /// Bound to vfio-pci, for a virtual machine.
+    Vfio,
+    /// Held by another kernel driver (nouveau …).
+    OtherDriver,
+    /// The NVIDIA kernel module is not loaded.
+    DriverMissing,
+    /// Its device node, or a capability node, is missing.
+    NodeMissing,
+    /// Its device node is not the device that it should be.
+    NodeMismatch,
+    /// The driver does not list it, or says that it fell off the bus.
+    Lost,
+    /// It answers, and reports errors that need a reset or a replacement.
+    Failing,
+    /// Excluded by an option of the kernel module.
+    Excluded,
+    /// Sources disagree on what it is.
+    Ambiguous,
+    /// In MIG mode without instances.
+    MigEmpty,
+    /// Processes outside any lease hold it open.
+    Busy,
+}
+
+/// Whether a GPU is cut into instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct MigMode {
+    /// Now.
+    pub enabled: bool,
+    /// After the next reset.
+    pub pending: bool,
+}
+
+/// A part of a GPU that can be granted by itself: a MIG compute instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Partition {
+    /// What kind of partition: `mig`.
+    pub kind: String,
+    /// Position among the partitions of its GPU, from 0: the M of `0:M`.
+    pub index: u32,
+    /// GPU instance.
+    pub gi: u32,
+    /// Compute instance in it.
+    pub ci: u32,
+    /// `1g.10gb`, `1c.2g.20gb`, `1g.10gb+me`.
+    pub profile: String,
+    /// `MIG-…`, when the driver tells it.
+    pub uuid: Option<String>,
+    /// Memory in MiB, when known.
+    pub memory_mb: Option<u64>,
+    /// Capability nodes of the GPU instance and the compute instance.
+    pub nodes: Vec<DeviceNode>,
+    /// Why it cannot be granted now; absent when it can.
+    pub unavailable: Option<Unavailable>,
+}
+
+/// How two GPUs are connected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Link {
+    /// PCI address of one, the lower.
+    pub a: String,
+    /// PCI address of the other.
+    pub b: String,
+    /// The best way between them.
+    pub kind: LinkKind,
+    /// How many NVLinks; 0 for other kinds.
+    pub lanes: u32,
+}
+
+/// The ways between two GPUs, best first, in the words of `nvidia-smi topo`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LinkKind {
+    /// NVLink.
+    Nvlink,
+    /// One PCIe switch.
+    Pix,
+    /// Several PCIe switches, no host bridge.
+    Pxb,
+    /// A PCIe host bridge.
+    Phb,
+    /// Several host bridges of one NUMA node.
+    Node,
+    /// Between NUMA nodes.
+    Sys,
+}
+
+record!(Gpu {
+    vendor,
+    pci,
+    index,
+    uuid,
+    minor,
+    model,
+    device_id,
+    driver,
+    numa,
+    nodes,
+    unavailable,
+    memory_mb,
+    compute_capability,
+    virtualization,
+    iommu_group,
+    mig,
+    partitions,
+    sources,
+});
+record!(Unavailable { state, why });
+record!(MigMode { enabled, pending });
+record!(Partition { kind, index, gi, ci, profile, uuid, memory_mb, nodes, unavailable });
+record!(Link { a, b, kind, lanes });
+word!(State {
+    Unbound = "unbound",
+    Vfio = "vfio",
+    OtherDriver = "other-driver",
+    DriverMissing = "driver-missing",
+    NodeMissing = "node-missing",
+    NodeMismatch = "node-mismatch",
+    Lost = "lost",
+    Failing = "failing",
+    Excluded = "excluded",
+    Ambiguous = "ambiguous",
+    MigEmpty = "mig-empty",
+    Busy = "busy",
+});
+word!(LinkKind { Nvlink = "nvlink", Pix = "pix", Pxb = "pxb", Phb = "phb", Node = "node", Sys = "sys" });
+
+impl Gpu {
+    /// Whether it may be granted.
+    #[must_use]
+    pub fn usable(&self) -> bool {
+        self.unavailable.is_none()
+    }
+
+    /// Whether `id` names it: `nvidiaN` (device minor), UUID, or PCI address in any of its spellings.
+    #[must_use]
+    pub fn is_named(&self, id: &str) -> bool {
+        let lower = id.to_ascii_lowercase();
+        self.minor.is_some_and(|minor| lower == format!("nvidia{minor}"))
+            || self.uuid.as_ref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(id))
+            || pci_address(&lower).is_some_and(|pci| pci == self.pci)
+    }
+}
+
+impl State {
+    /// The rule of a refusal: `gpu-` and the state's word, except where the driver is what is not ready.
+    #[must_use]
+    pub fn rule(self) -> &'static str {
+        match self {
+            Self::Unbound => "gpu-unbound",
+            Self::Vfio => "gpu-vfio",
+            Self::OtherDriver => "gpu-other-driver",
+            Self::DriverMissing => "driver-not-ready",
+            Self::NodeMissing => "node-missing",
+            Self::NodeMismatch => "node-mismatch",
+            Self::Lost => "gpu-lost",
+            Self::Failing => "gpu-failing",
+            Self::Excluded => "gpu-excluded",
+            Self::Ambiguous => "gpu-ambiguous",
+            Self::MigEmpty => "mig-empty",
+            Self::Busy => "gpu-busy",
+        }
+    }
+}
+
+impl Unavailable {
+    /// A state and its reason.
+    #[must_use]
+    pub fn new(state: State, why: impl Into<String>) -> Self {
+        Self { state, why: why.into() }
+    }
+}
