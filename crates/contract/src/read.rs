@@ -362,14 +362,14 @@ mod tests {
     fn what_is_not_exactly_right_names_its_place() {
         let good = serde_json::to_string(&inventory()).unwrap();
         for (from, to, expected) in [
-            ("\"schema\":1", "\"schema\":-1", "/schema: it must be a whole number in range"),
-            ("\"schema\":1", "\"schema\":1.0", "/schema: it must be a whole number in range"),
-            ("\"schema\":1,", "", "/schema: it is missing"),
+            ("\"schema\":2", "\"schema\":-1", "/schema: it must be a whole number in range"),
+            ("\"schema\":2", "\"schema\":2.0", "/schema: it must be a whole number in range"),
+            ("\"schema\":2,", "", "/schema: it is missing"),
             ("\"minor\":0,\"mode\"", "\"mode\"", "/gpus/0/nodes/0/minor: it is missing"),
             ("\"role\":\"compute\"", "\"role\":\"other\"", "/gpus/0/nodes/0/role: it must be one of compute"),
             ("\"bits\":64", "\"bits\":64,\"extra\":1", "/libraries/0/extra: unknown field"),
             ("\"stops\":true", "\"stops\":1", "/findings/0/stops: it must be true or false"),
-            ("\"schema\":1", "\"schema\":1,\"schema\":1", "appears twice"),
+            ("\"schema\":2", "\"schema\":2,\"schema\":2", "appears twice"),
         ] {
             assert!(good.contains(from), "{from}");
             let error = document::<Inventory>(good.replacen(from, to, 1).as_bytes()).unwrap_err().to_string();
