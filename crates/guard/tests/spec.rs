@@ -33,6 +33,19 @@ fn privileged() {
     );
 }
 
+/// D11: neither is a road to a device, and whoever enforces them looks at them itself.
+#[test]
+fn labels_and_profiles_pass() {
+    for field in [r#""apparmorProfile":"unconfined""#, r#""apparmorProfile":"x""#, r#""selinuxLabel":"u:r:spc_t:s0""#] {
+        let text = Spec::default().text().replace(r#""args":["sh"]"#, &format!(r#""args":["sh"],{field}"#));
+        assert!(text.contains(field));
+        for by in [By::default(), gpu(), hardened()] {
+            let judgement = judge_text(&text, &by, &Fake::default());
+            assert_eq!(verdict(&judgement), "ok", "{field}");
+        }
+    }
+}
+
 #[test]
 fn capabilities_by_any_spelling() {
     for (caps, admin) in [

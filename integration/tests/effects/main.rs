@@ -15,6 +15,7 @@ mod images;
 mod life;
 mod lifecycle;
 mod lookalikes;
+mod machine;
 mod mounts;
 mod process;
 mod rules;
@@ -40,6 +41,7 @@ fn cases() -> Vec<Case> {
     let sections = [
         mounts::cases(),
         elsewhere::cases(),
+        machine::cases(),
         devices::cases(),
         rules::cases(),
         process::cases(),
