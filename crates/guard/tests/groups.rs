@@ -227,6 +227,8 @@ fn no_later_mount_undoes_it() {
     let inside = format!("{}/rootfs/x/fs/cgroup/devices", common::BUNDLE);
     fake.dir(&inside, |_| {});
     fake.dir(&format!("{}/rootfs", common::BUNDLE), |_| {});
+    let file = format!("{inside}/cgroup.procs");
+    fake.objects.insert(file.clone(), Object::Other { real: file, kernels: false, fs: FileSystem::Plain });
     fake.dir("/alias", |dir| dir.real = inside.clone());
     let sys = bind("/sys", &["rbind", "ro"]);
     for (later, expected) in [
@@ -234,6 +236,10 @@ fn no_later_mount_undoes_it() {
         (mount("tmpfs", "tmpfs", "/x/fs/cgroup/devices", &["remount", "rw"]), UNSAFE),
         (mount("bind", "/", "/y", &["rbind", "rrw"]), UNSAFE),
         (mount("bind", "rootfs/x/fs/cgroup/devices", "/y", &["bind", "nosuid"]), "UNSAFE_SPEC mount-unresolvable"),
+        // Either word makes a bind.
+        (mount("none", "rootfs/x/fs/cgroup/devices", "/y", &["rbind"]), "UNSAFE_SPEC mount-unresolvable"),
+        (mount("bind", "rootfs/x/fs/cgroup/devices", "/y", &[]), "UNSAFE_SPEC mount-unresolvable"),
+        (mount("bind", "rootfs/x/fs/cgroup/devices/cgroup.procs", "/y", &["bind"]), "UNSAFE_SPEC mount-unresolvable"),
         (mount("bind", "rootfs/not/there", "/y", &["bind"]), "UNSAFE_SPEC mount-unresolvable"),
         (mount("bind", "/alias", "/y", &["bind"]), "UNSAFE_SPEC mount-unresolvable"),
         (mount("bind", "/home/user", "/y", &["bind", "nosuid"]), "ok"),

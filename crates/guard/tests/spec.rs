@@ -119,6 +119,10 @@ fn foreign_injectors() {
         judge(&hook("prestart", "/usr/bin/containerd", r#""--","/opt/nvidia-container-cli""#), &By::default());
     assert_eq!(judgement.refusals[0].at, "/hooks/prestart/0");
     assert_eq!(judgement.refusals[0].value, "/opt/nvidia-container-cli");
+    // Both ways out, and how a GPU is asked for here.
+    for part in ["--gpus", "QUILT_GPU_COUNT=1", "or the runtime quilt-gpu"] {
+        assert!(judgement.refusals[0].help.contains(part), "{}", judgement.refusals[0].help);
+    }
 }
 
 #[test]
