@@ -106,6 +106,28 @@ fn version_2() {
     }
 }
 
+/// Read-only does not reach what is mounted inside, and whoever registers programs there runs them on the host.
+#[test]
+fn programs_for_others_are_closed_in_a_bound_procfs() {
+    const PROGRAMS: &str = "/proc/sys/fs/binfmt_misc";
+    for (source, options, is_mounted, expected) in [
+        ("/proc", &["rbind", "ro"][..], true, &["1 /proc/sys/fs/binfmt_misc /x/sys/fs/binfmt_misc"][..]),
+        ("/proc/sys", &["rbind", "ro"], true, &["1 /proc/sys/fs/binfmt_misc /x/fs/binfmt_misc"]),
+        ("/proc", &["bind", "ro"], true, &[]),
+        ("/proc", &["rbind", "ro"], false, &[]),
+        ("/proc/bus", &["rbind", "ro"], true, &[]),
+        // Its own mount is what `ro` is about.
+        (PROGRAMS, &["rbind", "ro"], true, &[]),
+    ] {
+        let mut fake = v1();
+        ["/proc", "/proc/bus", "/proc/sys", PROGRAMS].iter().for_each(|path| fake.dir(path, |_| {}));
+        fake.mounted.extend(is_mounted.then(|| PROGRAMS.to_owned()));
+        let judgement = judge_text(&spec(&[bind(source, options)]).text(), &By::default(), &fake);
+        assert_eq!(verdict(&judgement), "ok", "{source} {options:?}");
+        assert_eq!(added(&judgement), expected, "{source} {options:?}");
+    }
+}
+
 #[test]
 fn mounts_of_control_groups_by_type() {
     let shown = |fake: &Fake, kind: &str, options: &[&str], namespace: &str| {
