@@ -6,9 +6,9 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use crate::capability::Capabilities;
-use crate::exception::{Exception, GuardedCapability};
+use crate::exception::{Exceptions, GuardedCapability};
 use crate::json::{Member, Node, Value};
-use crate::read::{FromJson, ReadError, Settings, replace};
+use crate::read::{FromJson, ReadError, Settings};
 use crate::{settings, word};
 
 /// Where the configuration lies unless the engine's environment says otherwise.
@@ -33,16 +33,6 @@ pub struct Config {
     pub runtime: Runtime,
     /// Exceptions, one `[[allow]]` table each.
     pub allow: Exceptions,
-}
-
-/// All exceptions.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Exceptions(pub Vec<Exception>);
-
-impl Settings for Exceptions {
-    fn take(&mut self, node: &Node<'_>, wrong: &mut Option<ReadError>) {
-        replace(&mut self.0, node, wrong);
-    }
 }
 
 /// `[paths]`
@@ -276,7 +266,8 @@ impl Config {
         if problem.is_some() {
             config.allow = Exceptions::default();
         }
-        let problem = problem.or(wrong.map(|error| error.to_string())).or(config.mended());
+        let in_line = |error: ReadError| format!("line {}: {error}", line_of(text, error.place(&node)));
+        let problem = problem.or(wrong.map(in_line)).or(config.mended());
         if problem.is_none() && node.path(&["policy", "profile"]).is_none() {
             config.policy.profile = Profile::default();
         }
@@ -329,6 +320,11 @@ fn before_the_line(text: &str, at: usize) -> &str {
     text.get(..before.rfind('\n').map_or(0, |end| end + 1)).unwrap_or_default()
 }
 
+/// The number of the line that holds this byte.
+fn line_of(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+}
+
 /// A TOML table as the reader of documents takes it.
 fn table_node<'t>(table: &'t DeTable<'_>) -> Node<'t> {
     let member = |(key, value): (&'t Spanned<DeString<'_>>, &'t Spanned<DeValue<'_>>)| {
@@ -344,7 +340,7 @@ fn value_node<'t>(value: &'t Spanned<DeValue<'_>>) -> Node<'t> {
         DeValue::Integer(number) if number.radix() == 10 => Value::Number(number.as_str()),
         DeValue::Boolean(value) => Value::Bool(*value),
         DeValue::Array(items) => Value::Array(items.iter().map(value_node).collect()),
-        DeValue::Table(table) => return table_node(table),
+        DeValue::Table(table) => return Node { span: value.span(), ..table_node(table) },
         // Dates, fractions: something that is right for no key, not even for a table.
         _ => {
             let value = Node { span: value.span(), value: Value::Null };

@@ -1,10 +1,11 @@
 //! What the operator lets single containers do although the guard would refuse it: `[[allow]]` tables of the configuration.
 //!
 //! Only refusals that close no GPU themselves can be excused. A table that cannot be read excuses nothing: a misspelt
-//! `namespace` must not make it count for every container of the node.
+//! `namespace` must not make it count for every container of the node. The others go on counting, as exceptions only let more
+//! through and one less is never unsafe; but not those for the whole node: what was to narrow them may be what cannot be read.
 
-use crate::json::Node;
-use crate::read::{FromJson, ReadError, field, only};
+use crate::json::{Node, Value};
+use crate::read::{FromJson, ReadError, Settings, field, only};
 
 /// Rules that can be excused, by the names that refusals give them. Where a rule closes a GPU's own node or number, or our own
 /// files, no exception reaches it, whatever its name.
@@ -46,12 +47,52 @@ pub struct Exception {
     pub container: Option<String>,
 }
 
+/// All exceptions.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Exceptions(pub Vec<Exception>);
+
+impl Settings for Exceptions {
+    fn take(&mut self, node: &Node<'_>, wrong: &mut Option<ReadError>) {
+        let Value::Array(tables) = &node.value else {
+            wrong.get_or_insert(ReadError::new("it must be a list: [[allow]]"));
+            return;
+        };
+        for (index, table) in tables.iter().enumerate() {
+            match Exception::from_json(table) {
+                Ok(exception) => self.0.push(exception),
+                Err(error) => _ = wrong.get_or_insert(error.inside(&index.to_string())),
+            }
+        }
+        if wrong.is_some() {
+            self.0.retain(|exception| exception.namespace.is_some() || exception.container.is_some());
+        }
+    }
+}
+
 impl FromJson for Exception {
     fn from_json(node: &Node<'_>) -> Result<Self, ReadError> {
         only(node, &["rules", "namespace", "container"])?;
-        let (rules, namespace, container) =
-            (field(node, "rules")?, field(node, "namespace")?, field(node, "container")?);
-        Ok(Self { rules, namespace, container })
+        let rules: Vec<Excusable> = field(node, "rules")?;
+        if rules.is_empty() {
+            return Err(ReadError::new(format!("no rule, so nothing is excused; {}", all(EXCUSABLE))).inside("rules"));
+        }
+        Ok(Self { rules, namespace: name(node, "namespace")?, container: name(node, "container")? })
+    }
+}
+
+/// What narrows an exception, as Kubernetes writes names: any other word would be nobody's.
+fn name(node: &Node<'_>, key: &str) -> Result<Option<String>, ReadError> {
+    let name: Option<String> = field(node, key)?;
+    let is_plain = |name: &str| {
+        let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !name.is_empty() && name.bytes().all(letter)
+    };
+    match name {
+        Some(name) if !is_plain(&name) => Err(ReadError::new(format!(
+            "no {key} is called {name:?}: it must be one name of small letters, digits and dashes; without this key every {key} is meant"
+        ))
+        .inside(key)),
+        name => Ok(name),
     }
 }
 
@@ -61,7 +102,7 @@ pub struct Excusable(pub &'static str);
 
 impl FromJson for Excusable {
     fn from_json(node: &Node<'_>) -> Result<Self, ReadError> {
-        one_of(node, EXCUSABLE, "this rule cannot be excused, if there is one of this name").map(Self)
+        one_of(node, EXCUSABLE, "no rule of this name can be excused").map(Self)
     }
 }
 
@@ -71,14 +112,30 @@ pub struct GuardedCapability(pub &'static str);
 
 impl FromJson for GuardedCapability {
     fn from_json(node: &Node<'_>) -> Result<Self, ReadError> {
-        one_of(node, GUARDED_CAPABILITIES, "policy hardened does not act on this capability").map(Self)
+        one_of(node, GUARDED_CAPABILITIES, "policy hardened acts on no capability of this name").map(Self)
     }
 }
 
 fn one_of(node: &Node<'_>, known: &'static [&'static str], wrong: &str) -> Result<&'static str, ReadError> {
-    let word = node.as_str();
-    let found = known.iter().copied().find(|known| Some(*known) == word);
-    found.ok_or_else(|| {
-        ReadError::new(format!("{wrong}: {}; known are {}", word.unwrap_or("no string"), known.join(", ")))
+    let word = node.as_str().unwrap_or_default();
+    known.iter().copied().find(|known| *known == word).ok_or_else(|| {
+        let near = near(word, known);
+        let way = if near.is_empty() { all(known) } else { format!("near it: {}", near.join(", ")) };
+        ReadError::new(format!("{wrong}: {word:?}; {way}"))
     })
+}
+
+fn all(known: &[&str]) -> String {
+    format!("known are {}", known.join(", "))
+}
+
+/// The names that share most with a misspelt one, from both ends; none where that is next to nothing.
+fn near(word: &str, known: &'static [&'static str]) -> Vec<&'static str> {
+    let shared = |name: &str| {
+        let equal = |(a, b): &(u8, u8)| a == b;
+        let front = word.bytes().zip(name.bytes()).take_while(equal).count();
+        front + word.bytes().skip(front).rev().zip(name.bytes().skip(front).rev()).take_while(equal).count()
+    };
+    let most = known.iter().map(|name| shared(name)).max().unwrap_or_default();
+    known.iter().copied().filter(|name| most > 2 && shared(name) == most).collect()
 }

@@ -21,9 +21,21 @@ impl ReadError {
         Self { at: String::new(), message: message.into() }
     }
 
-    fn inside(mut self, step: &str) -> Self {
+    /// It is wrong with what stands at this key or place of the value that is being read.
+    pub(crate) fn inside(mut self, step: &str) -> Self {
         self.at = format!("/{step}{}", self.at);
         self
+    }
+
+    /// Where in the document's bytes it is: at what is wrong, or at what lacks it.
+    pub(crate) fn place(&self, document: &Node<'_>) -> usize {
+        let (mut at, mut node) = (document.span.start, document);
+        for step in self.at.split('/').skip(1) {
+            let item = step.parse().ok().and_then(|index: usize| node.items().get(index));
+            let Some(found) = item.or_else(|| node.get(step)) else { break };
+            (at, node) = (found.span.start, found);
+        }
+        at
     }
 }
 

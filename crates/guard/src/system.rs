@@ -87,19 +87,13 @@ pub trait System {
     ///
     /// # Errors
     /// What was attempted, and the cause.
-    fn misc(&self) -> Result<Majors, String> {
-        Ok(Majors::new())
-    }
+    fn misc(&self) -> Result<Majors, String>;
     /// Whether two absolute paths lead to one file, links followed, those of procfs too. What is not there is no file.
-    fn same_file(&self, a: &str, b: &str) -> bool {
-        a == b
-    }
+    fn same_file(&self, a: &str, b: &str) -> bool;
     /// PCI vendor id behind a DRM node (character major 226), when it can be told.
     fn drm_vendor(&self, minor: u32) -> Option<u32>;
-    /// DRM minors below `end` that may exist. All of them, unless the implementation can list them with less.
-    fn drm_minors(&self, end: u32) -> Vec<u32> {
-        (0..end).collect()
-    }
+    /// DRM minors below `end` that may exist: all of them, where they cannot be listed.
+    fn drm_minors(&self, end: u32) -> Vec<u32>;
     /// Character device nodes (major, minor) anywhere inside a folder of the host's own `/dev` or of the dev root; bounded.
     ///
     /// # Errors
@@ -121,13 +115,9 @@ pub trait System {
     ///
     /// # Errors
     /// What was attempted, and the cause.
-    fn mounted_between(&self, _folder: &str, _inside: &str) -> Result<bool, String> {
-        Ok(false)
-    }
+    fn mounted_between(&self, folder: &str, inside: &str) -> Result<bool, String>;
     /// Whether something other than a folder lies at this path, a link to one included.
-    fn no_folder(&self, _path: &str) -> bool {
-        false
-    }
+    fn no_folder(&self, path: &str) -> bool;
     /// Whether this process is in the machine's first user namespace: elsewhere no device filter can be attached.
     fn initial_user_namespace(&self) -> bool;
 }

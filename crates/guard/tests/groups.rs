@@ -106,6 +106,28 @@ fn version_2() {
     }
 }
 
+/// Read-only does not reach what is mounted inside, and whoever registers programs there runs them on the host.
+#[test]
+fn programs_for_others_are_closed_in_a_bound_procfs() {
+    const PROGRAMS: &str = "/proc/sys/fs/binfmt_misc";
+    for (source, options, is_mounted, expected) in [
+        ("/proc", &["rbind", "ro"][..], true, &["1 /proc/sys/fs/binfmt_misc /x/sys/fs/binfmt_misc"][..]),
+        ("/proc/sys", &["rbind", "ro"], true, &["1 /proc/sys/fs/binfmt_misc /x/fs/binfmt_misc"]),
+        ("/proc", &["bind", "ro"], true, &[]),
+        ("/proc", &["rbind", "ro"], false, &[]),
+        ("/proc/bus", &["rbind", "ro"], true, &[]),
+        // Its own mount is what `ro` is about.
+        (PROGRAMS, &["rbind", "ro"], true, &[]),
+    ] {
+        let mut fake = v1();
+        ["/proc", "/proc/bus", "/proc/sys", PROGRAMS].iter().for_each(|path| fake.dir(path, |_| {}));
+        fake.mounted.extend(is_mounted.then(|| PROGRAMS.to_owned()));
+        let judgement = judge_text(&spec(&[bind(source, options)]).text(), &By::default(), &fake);
+        assert_eq!(verdict(&judgement), "ok", "{source} {options:?}");
+        assert_eq!(added(&judgement), expected, "{source} {options:?}");
+    }
+}
+
 #[test]
 fn mounts_of_control_groups_by_type() {
     let shown = |fake: &Fake, kind: &str, options: &[&str], namespace: &str| {
@@ -227,6 +249,8 @@ fn no_later_mount_undoes_it() {
     let inside = format!("{}/rootfs/x/fs/cgroup/devices", common::BUNDLE);
     fake.dir(&inside, |_| {});
     fake.dir(&format!("{}/rootfs", common::BUNDLE), |_| {});
+    let file = format!("{inside}/cgroup.procs");
+    fake.objects.insert(file.clone(), Object::Other { real: file, kernels: false, fs: FileSystem::Plain });
     fake.dir("/alias", |dir| dir.real = inside.clone());
     let sys = bind("/sys", &["rbind", "ro"]);
     for (later, expected) in [
@@ -234,6 +258,10 @@ fn no_later_mount_undoes_it() {
         (mount("tmpfs", "tmpfs", "/x/fs/cgroup/devices", &["remount", "rw"]), UNSAFE),
         (mount("bind", "/", "/y", &["rbind", "rrw"]), UNSAFE),
         (mount("bind", "rootfs/x/fs/cgroup/devices", "/y", &["bind", "nosuid"]), "UNSAFE_SPEC mount-unresolvable"),
+        // Either word makes a bind.
+        (mount("none", "rootfs/x/fs/cgroup/devices", "/y", &["rbind"]), "UNSAFE_SPEC mount-unresolvable"),
+        (mount("bind", "rootfs/x/fs/cgroup/devices", "/y", &[]), "UNSAFE_SPEC mount-unresolvable"),
+        (mount("bind", "rootfs/x/fs/cgroup/devices/cgroup.procs", "/y", &["bind"]), "UNSAFE_SPEC mount-unresolvable"),
         (mount("bind", "rootfs/not/there", "/y", &["bind"]), "UNSAFE_SPEC mount-unresolvable"),
         (mount("bind", "/alias", "/y", &["bind"]), "UNSAFE_SPEC mount-unresolvable"),
         (mount("bind", "/home/user", "/y", &["bind", "nosuid"]), "ok"),

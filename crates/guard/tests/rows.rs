@@ -789,6 +789,9 @@ fn overlays_that_are_mounted_already() {
         (VOLUME, VOLUME, lower("/data"), UNTOLD),
         ("/data/v", "/var/lib/containers/storage/volumes/v/_data", lower("/data"), UNTOLD),
         ("/data/v", "/data/v", lower("/data"), "ok"),
+        // Not a volume's data.
+        ("/data/volumes/v/x", "/data/volumes/v/x", lower("/data"), "ok"),
+        ("/data/_data", "/data/_data", lower("/data"), "ok"),
         ("/data/v", "/", lower(&state), "ok"),
         ("/data/v", "/data/v", lower(&state), OURS),
         ("/data/v", "/data/v", lower(&above), OURS),
@@ -820,6 +823,22 @@ fn overlays_that_are_mounted_already() {
         stacked.objects.insert("/data/w".into(), dir(&below, "/data/w"));
         assert_eq!(verdict(&judge_text(&bound("/data/v", "rw").text(), &by(By::default()), &stacked)), expected);
     }
+}
+
+/// A layer that is not there is an overlay's own affair; what else there is to say of one is said.
+#[test]
+fn notes_of_layers() {
+    let overlay = |layer: &str| {
+        let options = format!(r#"["lowerdir=/data:{layer}","ro"]"#);
+        mount(&format!(r#"{{"destination":"/x","type":"overlay","source":"overlay","options":{options}}}"#))
+    };
+    let noted = |layer: &str| {
+        let judgement = judge_text(&overlay(layer).text(), &by(By::default()), &on(&FileSystem::Plain, "/run/nri"));
+        assert_eq!(verdict(&judgement), "ok", "{layer}");
+        judgement.notes.iter().map(|note| note.rule).filter(|rule| rule.starts_with("mount-")).collect::<Vec<_>>()
+    };
+    assert_eq!(noted("/run/nri"), ["mount-control-socket"]);
+    assert_eq!(noted("/not/there"), [""; 0]);
 }
 
 #[test]

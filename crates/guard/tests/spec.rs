@@ -33,6 +33,19 @@ fn privileged() {
     );
 }
 
+/// D11: neither is a road to a device, and whoever enforces them looks at them itself.
+#[test]
+fn labels_and_profiles_pass() {
+    for field in [r#""apparmorProfile":"unconfined""#, r#""apparmorProfile":"x""#, r#""selinuxLabel":"u:r:spc_t:s0""#] {
+        let text = Spec::default().text().replace(r#""args":["sh"]"#, &format!(r#""args":["sh"],{field}"#));
+        assert!(text.contains(field));
+        for by in [By::default(), gpu(), hardened()] {
+            let judgement = judge_text(&text, &by, &Fake::default());
+            assert_eq!(verdict(&judgement), "ok", "{field}");
+        }
+    }
+}
+
 #[test]
 fn capabilities_by_any_spelling() {
     for (caps, admin) in [
@@ -106,6 +119,10 @@ fn foreign_injectors() {
         judge(&hook("prestart", "/usr/bin/containerd", r#""--","/opt/nvidia-container-cli""#), &By::default());
     assert_eq!(judgement.refusals[0].at, "/hooks/prestart/0");
     assert_eq!(judgement.refusals[0].value, "/opt/nvidia-container-cli");
+    // Both ways out, and how a GPU is asked for here.
+    for part in ["--gpus", "QUILT_GPU_COUNT=1", "or the runtime quilt-gpu"] {
+        assert!(judgement.refusals[0].help.contains(part), "{}", judgement.refusals[0].help);
+    }
 }
 
 #[test]

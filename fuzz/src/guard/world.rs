@@ -328,6 +328,14 @@ impl System for World {
         Ok(self.majors.iter().map(|(name, major)| ((*name).to_owned(), *major)).collect())
     }
 
+    fn misc(&self) -> Result<Majors, String> {
+        Ok(Majors::new())
+    }
+
+    fn same_file(&self, a: &str, b: &str) -> bool {
+        a == b
+    }
+
     fn drm_vendor(&self, minor: u32) -> Option<u32> {
         self.vendors.get(&minor).copied().flatten()
     }
@@ -355,6 +363,10 @@ impl System for World {
 
     fn mounted_between(&self, folder: &str, inside: &str) -> Result<bool, String> {
         Ok(self.mounts_in(folder).any(|(point, _)| below(inside, point).is_some()))
+    }
+
+    fn no_folder(&self, _path: &str) -> bool {
+        false
     }
 
     fn initial_user_namespace(&self) -> bool {

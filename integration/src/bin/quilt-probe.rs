@@ -2,6 +2,7 @@
 //! line. Dynamically linked on purpose: `dlopen` must go through the image's own loader.
 
 use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,6 +17,7 @@ usage: quilt-probe devices [FOLDER]        nodes named nvidia* below FOLDER (/de
        quilt-probe env | mounts
        quilt-probe all [MAJOR:LOW-HIGH | NAME | /PLACE]...   everything in one document; below each PLACE the
                                            nodes of these numbers by any name
+       quilt-probe connect SOCKET          whether anybody answers there: by the exit status
        quilt-probe sleep [SECONDS]
 ";
 
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         ["env"] => vec![probe::environment()],
         ["mounts"] => probe::mounts(),
         ["all", what @ ..] => vec![everything(what)],
+        ["connect", path] => return connect(path),
         ["sleep"] => sleep("3600"),
         ["sleep", seconds] => sleep(seconds),
         _ => return usage(),
@@ -69,6 +72,13 @@ fn everything(what: &[&str]) -> Value {
 
 fn range(major: &str, low: &str, high: &str) -> Option<(u64, u64, u64)> {
     Some((major.parse().ok()?, low.parse().ok()?, high.parse().ok()?))
+}
+
+fn connect(path: &str) -> ExitCode {
+    match UnixStream::connect(path) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
 }
 
 fn sleep(seconds: &str) -> Vec<Value> {

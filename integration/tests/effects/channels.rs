@@ -1,13 +1,15 @@
 //! Section E: hooks, annotations, environment, and the ways in which other tools are asked for GPUs.
 
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
-use integration::Spec;
+use integration::{Result, Rootfs, Spec, run};
 use serde_json::json;
 
-use crate::case::{Bare, Case, Verdict, at, case, without};
+use crate::case::{Bare, Case, Verdict, at, case, put, without};
 use crate::life::Run;
-use crate::world::{Place, shown};
+use crate::world::{By, Place, shown};
 
 const UNSAFE: &str = "UNSAFE_SPEC";
 const FOREIGN: &str = "FOREIGN_GPU_INJECTION";
@@ -149,6 +151,22 @@ fn environment() -> Vec<Case> {
     ]
 }
 
+/// Where whoever works in the container's root finds it.
+const LIBRARY: &str = "/proc/self/cwd/x.so";
+
+/// One that leaves a mark on the host as soon as it is loaded there.
+fn library(root: &Rootfs, mark: &Path) -> Result<()> {
+    let source = format!(
+        "#include <fcntl.h>\n__attribute__((constructor)) static void loaded(void) {{ open(\"{}\", O_CREAT | O_WRONLY, 0600); }}\n\
+         unsigned la_version(unsigned version) {{ return version; }}\n",
+        shown(mark)
+    );
+    root.write("x.c", source.as_bytes())?;
+    let mut compile = Command::new("cc");
+    compile.args(["-shared", "-fPIC", "-o"]).arg(root.path.join("x.so")).arg(root.path.join("x.c"));
+    run(&mut compile, None, Duration::from_secs(60))?.checked().map(drop)
+}
+
 /// What programs in the container read, and nobody else may.
 fn inside() -> Vec<Case> {
     vec![
@@ -161,16 +179,19 @@ fn inside() -> Vec<Case> {
                 ("CUDA_MPS_PIPE_DIRECTORY", "/tmp"),
             ]),
         ),
-        case(
-            "E12 Q58 CVE-2025-23266",
-            "variables of the dynamic loader",
-            pairs(&[
-                ("LD_PRELOAD", "/proc/self/cwd/x.so"),
-                ("LD_LIBRARY_PATH", "/tmp"),
-                ("GLIBC_TUNABLES", "glibc.malloc.check=3"),
-                ("GCONV_PATH", "/tmp"),
-            ]),
-        ),
+        // `run`, where hooks of ours stand in the spec, and a program of another's that is one under the bare runtime.
+        case("E12 Q58 CVE-2025-23266", "a library of the image's for the loader of a hook", |run| {
+            let spec = ["LD_PRELOAD", "LD_AUDIT"].iter().fold(Spec::new(), |spec, key| spec.env(key, LIBRARY));
+            let spec = spec.env("GLIBC_TUNABLES", "glibc.malloc.check=3").env("GCONV_PATH", "/tmp");
+            if run.by != By::Bare {
+                return spec;
+            }
+            let env = [format!("LD_PRELOAD={LIBRARY}"), format!("LD_AUDIT={LIBRARY}")];
+            put(spec, "/hooks", json!({"createContainer": [{"path": "/bin/true", "env": env}]}))
+        })
+        .image(|run, root| library(root, &run.trap.join("loaded")))
+        .drive(|run, bundle| run.of(&run.runc().run(&run.id, bundle)?))
+        .exposes(),
         case("E14", "a variable without a value", |_| {
             Spec::new().edit(|document| {
                 if let Some(list) = document["process"]["env"].as_array_mut() {
@@ -178,8 +199,8 @@ fn inside() -> Vec<Case> {
                 }
             })
         })
-        .bare(Bare::Unasked("runtimes differ"))
-        .always(Verdict::Either),
+        .bare(Bare::Fails)
+        .always(Verdict::Fails),
         case("E14", "a line's end in a variable", |_| Spec::new().env("A", "b\nNVIDIA_VISIBLE_DEVICES=all")),
         case("E14", "NUL in a variable", |_| Spec::new().env("A", "b\0NVIDIA_VISIBLE_DEVICES=all"))
             .bare(Bare::Unasked("runtimes differ"))

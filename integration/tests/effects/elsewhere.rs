@@ -8,13 +8,17 @@ use integration::{Error, Result};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::case::{Bare, Case, Verdict, case, tree};
-use crate::life::Run;
-use crate::world::shown;
+use crate::life::{OWN, Run};
+use crate::world::{World, node, shown};
 
 const UNSAFE: &str = "UNSAFE_SPEC";
 const SYSFS: &str = "(: >>/t/kernel/mm/transparent_hugepage/enabled) 2>/dev/null && echo LEAK it can be written";
 const PROC: &str = "(: >>/t/sys/kernel/core_pattern) 2>/dev/null && echo LEAK programs of the host can be named";
 const BINFMT: &str = "(: >>/t/register) 2>/dev/null && echo LEAK programs can be registered";
+// Kernels that are locked down let nobody write these.
+const READS: &str = "head -n 1 /t/sched/debug 2>/dev/null | grep -q . && echo LEAK what the kernel does";
+const APPENDS: &str = "(: >>/t/tracing_on) 2>/dev/null && echo LEAK it can be written";
+const MAKES: &str = "mkdir /t/made 2>/dev/null && rmdir /t/made && echo LEAK it can be written";
 const RECORD: &str =
     "[ -e /t/quilt/state ] || [ -e /t/quilt/config.toml ] && echo LEAK the record and the configuration";
 
@@ -33,9 +37,9 @@ pub(crate) fn cases() -> Vec<Case> {
         there("A27", "programs for others' files, mounted as a volume", volume, |_, at| put("binfmt_misc", at, ""))
             .script(BINFMT)
             .refused(UNSAFE, "mount-procfs-rw"),
-        there("A31", "files that debug the kernel, mounted as a volume", volume, |_, at| put("debugfs", at, ""))
-            .bare(Bare::Closed)
-            .hardened(Verdict::Refused(UNSAFE, "mount-sysfs-rw")),
+        kernels("files that debug the kernel, as a volume", "debugfs", READS),
+        kernels("files that trace the kernel, as a volume", "tracefs", APPENDS),
+        kernels("programs that are kept in the kernel, as a volume", "bpf", MAKES),
         there("A16 A30", "an overlay over our record, mounted before", "mine", |run, at| {
             put("overlay", at, &layers(run, &above(run)))
         })
@@ -57,9 +61,22 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
+/// Files of the kernel that are no road to a GPU by themselves; `hardened` wants none of them writable.
+fn kernels(what: &'static str, kind: &'static str, script: &'static str) -> Case {
+    there("A31", what, "volumes/v/_data", move |_, at| put(kind, at, ""))
+        .script(script)
+        .always(Verdict::Passes(""))
+        .hardened(Verdict::Refused(UNSAFE, "mount-sysfs-rw"))
+}
+
 /// A folder on the host in which something is mounted while the container lives, and that is bound.
-fn there(ids: &'static str, what: &'static str, inside: &'static str, make: fn(&Run<'_>, &Path) -> Result<()>) -> Case {
-    let at = move |run: &Run<'_>| run.world.site.join(format!("elsewhere/{}", run.id)).join(inside);
+fn there(
+    ids: &'static str,
+    what: &'static str,
+    inside: &'static str,
+    make: impl Fn(&Run<'_>, &Path) -> Result<()> + Send + Sync + 'static,
+) -> Case {
+    let at = move |run: &Run<'_>| run.world.site.join(OWN).join(&run.id).join(inside);
     let drive = move |run: &Run<'_>, bundle: &integration::Bundle| {
         let mounted = Mounted(at(run));
         odd(&mounted.0, fs::create_dir_all(&mounted.0))?;
@@ -70,7 +87,20 @@ fn there(ids: &'static str, what: &'static str, inside: &'static str, make: fn(&
 }
 
 /// What must be gone before the fixture's folder is removed.
-struct Mounted(PathBuf);
+pub(crate) struct Mounted(PathBuf);
+
+impl Mounted {
+    /// The root of the container that has a GPU, with a file and a node in it.
+    pub(crate) fn root_of_holder(run: &Run<'_>, at: &Path) -> Result<Self> {
+        let root = run.world.site.join(format!("bundle-{}/rootfs", World::holder_of(run.by)));
+        odd(&root, fs::write(root.join("secret"), "another tenant's"))?;
+        if !root.join("node").exists() {
+            node(&root.join("node"), "c", 195, 3)?;
+        }
+        odd(at, mount(Some(&root), at, None::<&str>, MsFlags::MS_BIND, None::<&str>))?;
+        Ok(Self(at.to_owned()))
+    }
+}
 
 impl Drop for Mounted {
     fn drop(&mut self) {
@@ -90,6 +120,20 @@ fn above(run: &Run<'_>) -> PathBuf {
     run.state().ancestors().nth(2).map(Path::to_owned).unwrap_or_default()
 }
 
-fn odd<T, E: std::fmt::Display>(at: &Path, done: std::result::Result<T, E>) -> Result<T> {
+/// A file system of this type with these character devices in it.
+pub(crate) fn shown_as(
+    ids: &'static str,
+    what: &'static str,
+    inside: &'static str,
+    kind: &'static str,
+    nodes: &'static [(&'static str, u64, u64)],
+) -> Case {
+    there(ids, what, inside, move |_, at| {
+        put(kind, at, "")?;
+        nodes.iter().try_for_each(|(name, major, minor)| node(&at.join(name), "c", *major, *minor))
+    })
+}
+
+pub(crate) fn odd<T, E: std::fmt::Display>(at: &Path, done: std::result::Result<T, E>) -> Result<T> {
     done.map_err(|e| Error::new(format!("{}: {e}", shown(at))))
 }

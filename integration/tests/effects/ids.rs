@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::case::Case;
+use crate::case::{Act, Bare, Case, Verdict};
 
 /// A letter and its numbers.
 const SECTIONS: [(char, &[u32]); 9] = [
@@ -82,6 +82,13 @@ pub(crate) fn all() -> BTreeSet<String> {
     listed.chain(OTHERS.iter().map(|id| (*id).to_owned())).collect()
 }
 
+/// Where any end is right, the bare runtime must show what may not be there.
+fn shows_nothing(case: &Case) -> bool {
+    let Act::Deed(deed) = &case.act else { return false };
+    let any = [Some(deed.standard), deed.asking, Some(deed.hardened)].contains(&Some(Verdict::Either));
+    any && deed.places.iter().all(|(_, bare)| *bare != Bare::Exposes)
+}
+
 /// What is not as it should be with the cases' ids: those without a case, and those that are none. `L` begins what only looks
 /// like a road.
 pub(crate) fn wrong(cases: &[Case]) -> Vec<String> {
@@ -90,6 +97,9 @@ pub(crate) fn wrong(cases: &[Case]) -> Vec<String> {
     let mut words: BTreeMap<&str, usize> = BTreeMap::new();
     for case in cases {
         *words.entry(case.what).or_default() += 1;
+        if shows_nothing(case) {
+            wrong.push(format!("whatever becomes of it, this case passes: {}", case.what));
+        }
         for id in &case.ids {
             missing.remove(*id);
             if !id.starts_with('L') && !all().contains(*id) {

@@ -14,6 +14,10 @@ use crate::world::{Place, node, shown};
 const UNSAFE: &str = "UNSAFE_SPEC";
 const FOLDER: &str = "usr/lib/x86_64-linux-gnu";
 
+/// Who was given a GPU has the driver's library where the image has a pipe.
+const COVERED: &str = "[ ! -e /dev/nvidiactl ] || [ -f /usr/lib/x86_64-linux-gnu/libcuda.so.1 ] || exit 1; \
+     [ -e /dev/nvidiactl ] || [ -p /usr/lib/x86_64-linux-gnu/libcuda.so.1 ] || exit 1";
+
 fn made<T>(result: std::io::Result<T>) -> Result<()> {
     result.map(drop).map_err(|e| Error::new(format!("change the image: {e}")))
 }
@@ -44,10 +48,8 @@ fn covered() -> Vec<Case> {
         case("G1 G5 Q56 CVE-2024-45310", "a volume over the folder of the driver's libraries", libraries(&[]))
             .asking(Verdict::Refused(UNSAFE, "target-in-volume")),
         case("G5 Q56", "the same, shared with the host", libraries(&["rshared"]))
-            .bare(Bare::Unasked("its mounts may reach the machine"))
-            .standard(Verdict::Either)
             .asking(Verdict::Refused(UNSAFE, "target-in-volume"))
-            .hardened(Verdict::Either),
+            .hardened(Verdict::Noted("mount-shared")),
         case("G1", "a volume over a node that is granted", |run| {
             Spec::new().bind(&run.tenant("zero"), "/dev/nvidiactl", &[])
         })
@@ -55,14 +57,18 @@ fn covered() -> Vec<Case> {
         case("G6 CVE-2025-52881 CVE-2025-62596", "a volume over the driver's folder in /proc", |run| {
             Spec::new().bind(&run.tenant("plain"), "/proc/driver", &[])
         })
-        .bare(Bare::Unasked("runtimes let little be mounted in /proc"))
-        .always(Verdict::Either),
+        .bare(Bare::Fails)
+        .always(Verdict::Fails),
         case("G6 CVE-2025-52881 CVE-2025-62596", "a folder in the place of /proc", |run| {
             Spec::new().bind(&run.tenant("plain"), "/proc", &[])
         })
-        .bare(Bare::Unasked("runtimes let little be mounted on /proc"))
-        .on(Place::Youki, Bare::Unasked("the same"))
-        .always(Verdict::Either),
+        .bare(Bare::Fails)
+        .always(Verdict::Fails),
+        case("G6 CVE-2025-52881", "a folder in the place of /proc, where the runtime lets it", |run| {
+            Spec::new().bind(&run.tenant("plain"), "/proc", &[])
+        })
+        .script("grep -q plain /proc/file || exit 1")
+        .only_on(&[(Place::Youki, Bare::Closed)]),
         case("G4", "a root that is read-only", |_| at("/root/readonly", true.into())),
     ]
 }
@@ -89,27 +95,26 @@ fn links() -> Vec<Case> {
         case(
             "G2 CVE-2021-30465 CVE-2024-0133 CVE-2024-0134",
             "an image whose libraries lead to a folder of the host's",
-            |_| Spec::new(),
+            // Its own loader finds them by the folder's other name.
+            |_| Spec::new().env("LD_LIBRARY_PATH", "/usr/lib/real"),
         )
         .image(|run, root| {
-            // Its own loader still finds them, by the folder's other name.
             made(fs::rename(root.path.join(FOLDER), root.path.join("usr/lib/real")))?;
             made(symlink(climb(&run.trap), root.path.join(FOLDER)))
         })
-        .bare(Bare::Fails)
-        .always(Verdict::Either),
+        .script("[ -L /usr/lib/x86_64-linux-gnu ] || exit 1"),
         case("G3", "a pipe where a library comes", |_| Spec::new())
             .image(|_, root| {
                 let path = root.path.join(FOLDER).join("libcuda.so.1");
                 made(nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).map_err(Into::into))
             })
-            .asking(Verdict::Either),
+            .script(COVERED),
         case("G3", "a folder where a program comes", |_| Spec::new())
             .image(|_, root| made(fs::create_dir_all(root.path.join("usr/bin/nvidia-smi"))))
-            .asking(Verdict::Either),
+            .asking(Verdict::Fails),
         case("G3", "a loop where a library comes", |_| Spec::new())
             .image(|_, root| made(symlink("libcuda.so.1", root.path.join(FOLDER).join("libcuda.so.1"))))
-            .asking(Verdict::Either),
+            .asking(Verdict::Fails),
     ]
 }
 

@@ -10,11 +10,29 @@ use integration::{Bundle, Error, Ran, Result, Rootfs, Runc, Seen};
 use crate::case::Deed;
 use crate::world::{By, Stand, World, first_process};
 
-/// Every number that is a GPU's on the fixture's node: NVIDIA's, its display nodes, VFIO, and the machine's memory.
-const NUMBERS: [&str; 8] =
-    ["195:0-255", "511:0-3", "236:0-16", "226:1-4", "226:128-131", "10:196-196", "1:1-2", "1:4-4"];
+/// Every number that is a GPU's on the fixture's node: NVIDIA's, its display nodes, VFIO, the machine's memory, and what other
+/// drivers give out.
+const NUMBERS: [&str; 15] = [
+    "195:0-255",
+    "511:0-3",
+    "236:0-16",
+    "226:1-4",
+    "226:128-131",
+    "10:196-196",
+    "10:124-124",
+    "10:126-127",
+    "1:1-2",
+    "1:4-4",
+    "505:0-0",
+    "506:0-0",
+    "507:0-0",
+    "508:0-0",
+    "509:0-0",
+];
 /// Where nodes are looked for by their numbers.
 const LOOK: [&str; 7] = ["/dev", "/x", "/t", "/tmp", "/mnt", "/opt", "/run"];
+/// Where cases mount what they need on the host.
+pub(crate) const OWN: &str = "elsewhere";
 /// How long a container may take to end.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -113,9 +131,19 @@ impl Run<'_> {
         };
         if let Outcome::Ran(effects) = &mut outcome {
             effects.touched = names(&self.trap);
+            effects.touched.extend(self.mounts_on_the_host());
         }
         let _ = fs::remove_dir_all(&bundle.path);
         Ok(outcome)
+    }
+
+    /// Mounts in the fixture's folder that the fixture did not make.
+    fn mounts_on_the_host(&self) -> Vec<String> {
+        let site = self.world.site.folder();
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+        let strange = points.filter(|at| Path::new(at).starts_with(site) && !Path::new(at).starts_with(site.join(OWN)));
+        strange.map(|at| format!("mounted at {at}")).collect()
     }
 
     fn write(&self) -> Result<Bundle> {
@@ -127,8 +155,11 @@ impl Run<'_> {
             spec = spec.env("QUILT_GPU_COUNT", "1");
         }
         if self.by == By::Bare && self.deed.opened {
-            spec = spec.allow('c', Some(10), Some(196), "rwm");
-            spec = [195, 511, 236, 226].into_iter().fold(spec, |spec, major| spec.allow('c', Some(major), None, "rwm"));
+            let exact = [(1, 1), (1, 2), (1, 4), (10, 124), (10, 126), (10, 127), (10, 196)];
+            let whole = [195, 511, 236, 226, 505, 506, 507, 508, 509];
+            let exact = exact.map(|(major, minor)| (major, Some(minor))).into_iter();
+            let all = exact.chain(whole.map(|major| (major, None)));
+            spec = all.fold(spec, |spec, (major, minor)| spec.allow('c', Some(major), minor, "rwm"));
         }
         let own_root = spec.json()["root"]["path"] != "rootfs";
         let bundle = match self.deed.image {
@@ -181,6 +212,14 @@ impl Run<'_> {
         gpus.filter_map(|gpu| gpu["name"].as_str()?.strip_prefix("nvidia")?.parse().ok()).collect()
     }
 
+    /// What an ended call showed, in which the container's own output is.
+    pub(crate) fn of(&self, ran: &Ran) -> Result<Outcome> {
+        if !ran.ok() {
+            return Ok(not_made(ran));
+        }
+        Ok(Outcome::Ran(Effects { granted: self.granted(), ..read(&ran.stdout)? }))
+    }
+
     /// From there on.
     pub(crate) fn lives(&self, bundle: &Bundle) -> Result<Outcome> {
         let pid = first_process(bundle)?;
@@ -224,13 +263,10 @@ fn said(call: &Ran) -> String {
 pub(crate) fn read(output: &str) -> Result<Effects> {
     let seen = Seen::of(output)?;
     let leaks = output.lines().filter_map(|line| line.strip_prefix("LEAK ")).map(str::to_owned).collect();
-    // A closed filter says EPERM, a mount without nodes EACCES; so does memory to whom lacks the capability.
-    let open = |number: &str, answer: &str| match number.starts_with("1:") {
-        true => answer == "ok",
-        false => !matches!(answer, "EPERM" | "EACCES"),
-    };
-    let found = seen.found().into_iter().filter(|(_, number, answer)| open(number, answer));
-    let made = seen.numbers().into_iter().filter(|(number, (made, answer))| made == "ok" && open(number, answer));
+    // A closed filter says EPERM, a mount without nodes EACCES.
+    let open = |answer: &str| !matches!(answer, "EPERM" | "EACCES");
+    let found = seen.found().into_iter().filter(|(_, _, answer)| open(answer));
+    let made = seen.numbers().into_iter().filter(|(_, (made, answer))| made == "ok" && open(answer));
     Ok(Effects {
         found: found.map(|(_, number, _)| number).collect(),
         made: made.map(|(number, _)| number).collect(),

@@ -24,14 +24,14 @@ pub(crate) const ESCAPE: &str = r#"while read -r id parent device root point res
 done </proc/self/mountinfo 2>/dev/null"#;
 
 pub(crate) fn cases() -> Vec<Case> {
-    [nodes(), spellings(), magic(), trees(), file_systems(), unresolvable(), kernel(), odd(), ours()]
+    [nodes(), spellings(), magic(), trees(), file_systems(), unresolvable(), odd(), ours()]
         .into_iter()
         .flatten()
         .collect()
 }
 
 /// A bind of a node, refused by what it is.
-fn of_node(ids: &'static str, what: &'static str, source: fn(&Run<'_>) -> PathBuf) -> Case {
+pub(crate) fn of_node(ids: &'static str, what: &'static str, source: fn(&Run<'_>) -> PathBuf) -> Case {
     case(ids, what, move |run| bind(source(run))).brings_a_node().refused(MOUNT, NODE)
 }
 
@@ -49,12 +49,8 @@ fn nodes() -> Vec<Case> {
         of_node("A6", "udev's alias of a display node", |run| run.node("dri/by-path/pci-0000:01:00.0-render")),
         of_node("A10 Q12", "a node made elsewhere with a GPU's number", |run| run.tenant("innocent")),
         of_node("A11", "a hard link to a node", |run| run.node("innocent")),
-        of_node("A28", "VFIO's node", |run| run.tenant("vfio")),
         of_node("A32", "a GPU's card", |run| run.node("dri/card1")),
         of_node("A32", "a GPU's render node", |run| run.node("dri/renderD129")),
-        of_node("A33", "the display's mode setting", |run| run.node("nvidia-modeset")),
-        of_node("A33", "the tools of the memory node", |run| run.node("nvidia-uvm-tools")),
-        of_node("A33", "a MIG capability", |run| run.node("nvidia-caps/nvidia-cap1")),
     ]
 }
 
@@ -87,6 +83,19 @@ fn spellings() -> Vec<Case> {
             let all = Spec::new().bind(&run.tenant("\u{ff4e}vidia0"), "/x", &[]);
             all.bind(&run.tenant("\u{202e}0aidivn"), "/x", &["ro"])
         }),
+        case("A25", "a node at a place that is a link, which is not followed", |run| {
+            Spec::new().bind(&run.node("nvidia0"), "/x", &["dest-nofollow"])
+        })
+        // crun makes no such place itself.
+        .image(|_, root| root.write("x", b""))
+        .brings_a_node()
+        .only_on(&[(Place::Crun128, Bare::Exposes)])
+        .refused(MOUNT, NODE),
+        case("A25 L", "a folder at a place that is not followed", |run| {
+            Spec::new().bind(&run.tenant("plain"), "/tmp", &["dest-nofollow"])
+        })
+        .script("grep -q plain /tmp/file || exit 1")
+        .only_on(&[(Place::Crun128, Bare::Closed)]),
         case("A25", "a link that is copied instead of followed", |run| {
             Spec::new().bind(&run.tenant("links/gpu"), "/x", &["copy-symlink"])
         })
@@ -145,12 +154,6 @@ fn trees() -> Vec<Case> {
         case("A12 Q13", "a folder of the tenant's with a node deep inside", |run| tree(run.tenant("deep"), &[]))
             .brings_a_node()
             .hardened(Verdict::Noted("mount-nodev")),
-        // runc's own folder, when nothing else is said.
-        case("A14", "where a low-level runtime keeps its containers", |_| tree("/run/runc", &["ro"]))
-            .hardened(Verdict::Refused(UNSAFE, "mount-runtime-state")),
-        case("A29", "the folder of the sockets of those who make containers", |_| tree("/run", &["ro"]))
-            .always(Verdict::Noted("mount-control-socket"))
-            .hardened(Verdict::Refused(UNSAFE, "mount-control-socket")),
         case("A15 Q20", "the driver's root with its nodes", |run| tree(&run.world.site.host.root, &[]))
             .brings_a_node()
             .refused(UNSAFE, RESERVED),
@@ -161,8 +164,9 @@ fn trees() -> Vec<Case> {
                 "uidMappings": ids, "gidMappings": ids,
             }))
         })
-        .only_on(&[(Place::Crun128, Bare::Unasked("file systems differ in what may be mapped"))])
-        .always(Verdict::Either),
+        .brings_a_node()
+        .only_on(&[(Place::Crun128, Bare::Exposes)])
+        .hardened(Verdict::Noted("mount-nodev")),
         case("A21", "a node that appears in a mounted folder later", |run| tree(&run.trap, &["rslave"]))
             .script("until [ -e /t/go ]; do sleep 0.01; done")
             .drive(late)
@@ -195,10 +199,6 @@ fn file_systems() -> Vec<Case> {
             }))
         })
         .brings_a_node(),
-        case("A16", "a block device's file system", |_| mount("ext4", "/dev/loop7", &[]))
-            .bare(Bare::Fails)
-            .standard(Verdict::Fails)
-            .hardened(Verdict::Refused(UNSAFE, "mount-fstype")),
         case("A17 Q15", "a devtmpfs of its own, which is the host's", |_| mount("devtmpfs", "devtmpfs", &[]))
             .script(DEVTMPFS)
             .exposes()
@@ -216,8 +216,9 @@ fn file_systems() -> Vec<Case> {
             std::fs::create_dir_all(root.path.join("opt/nodes")).map_err(|e| Error::new(e.to_string()))?;
             node(&root.path.join("opt/nodes/n"), "c", 195, 2)
         })
-        .only_on(&[(Place::Runc, Bare::Fails), (Place::Crun128, Bare::Unasked("it may copy nodes or not"))])
-        .always(Verdict::Either),
+        .brings_a_node()
+        .only_on(&[(Place::Crun128, Bare::Exposes)])
+        .hardened(Verdict::Noted("mount-nodev")),
     ]
 }
 
@@ -236,41 +237,6 @@ fn unresolvable() -> Vec<Case> {
             "a server that never answers: judged in a child with a deadline",
             "who_does_not_answer_is_not_waited_for",
         ),
-    ]
-}
-
-fn kernel() -> Vec<Case> {
-    vec![
-        case("A26 Q22", "the host's /sys, writable", |_| tree("/sys", &[]))
-            .script("(: >>/t/kernel/mm/transparent_hugepage/enabled) 2>/dev/null && echo LEAK it can be written")
-            .exposes()
-            .refused(UNSAFE, "mount-sysfs-rw"),
-        case("A26 Q22 L", "the host's /sys, read-only", |_| tree("/sys", &["ro"]))
-            .script("(: >>/t/kernel/mm/transparent_hugepage/enabled) 2>/dev/null && echo LEAK it can be written; [ -d /t/class/net ] || exit 1"),
-        case("A27", "the host's /proc, writable", |_| tree("/proc", &[]))
-            .script("(: >>/t/sys/kernel/core_pattern) 2>/dev/null && echo LEAK programs of the host can be named")
-            .exposes()
-            .refused(UNSAFE, "mount-procfs-rw"),
-        case("A27", "its own /proc, with the kernel's settings writable", |_| {
-            Spec::new().edit(|spec| spec["linux"]["readonlyPaths"] = json!([]))
-        })
-        .script("(: >>/proc/sys/kernel/core_pattern) 2>/dev/null || exit 1")
-        .always(Verdict::Noted("mount-procfs-rw"))
-        .hardened(Verdict::Refused(UNSAFE, "mount-procfs-rw")),
-        case("A27 L", "the host's /proc, read-only", |_| tree("/proc", &["ro"]))
-            .script("(: >>/t/sys/kernel/core_pattern) 2>/dev/null && echo LEAK it can be written; [ -e /t/1/status ] || exit 1")
-            .always(Verdict::Noted("mount-procfs")),
-        case("A31 CVE-2023-25809", "the host's control groups, writable", |_| tree("/sys/fs/cgroup", &[]))
-            .script(ESCAPE)
-            .exposes()
-            .on(Place::Runc2, Bare::Exposes)
-            .on(Place::Crun, Bare::Exposes)
-            .always(Verdict::Noted("mount-cgroup"))
-            .hardened(Verdict::Refused(UNSAFE, "mount-sysfs-rw")),
-        case("A31", "the host's control groups in a read-only /sys", |_| tree("/sys", &["ro"]))
-            .script(ESCAPE)
-            .exposes()
-            .on(Place::Runc2, Bare::Exposes),
     ]
 }
 
@@ -296,15 +262,19 @@ fn odd() -> Vec<Case> {
             "/t",
             Some(json!({"destination": "/t/devices", "type": "none", "source": "none", "options": ["remount", "bind", "rw"]})),
         )
-        .bare(Bare::Unasked("runtimes differ in what they mount again"))
-        .on(Place::Crun, Bare::Unasked("the same")),
+        .bare(Bare::Fails)
+        .on(Place::Crun, Bare::Fails)
+        .standard(Verdict::Refused(UNSAFE, "mount-cgroup"))
+        .hardened(Verdict::Refused(UNSAFE, "mount-sysfs-rw")),
         groups(
             "control groups moved from where they are covered",
             "/t",
             Some(json!({"destination": "/mnt", "type": "none", "source": "/t", "options": ["move"]})),
         )
-        .bare(Bare::Unasked("runtimes differ in what they move"))
-        .on(Place::Crun, Bare::Unasked("the same")),
+        .bare(Bare::Fails)
+        .on(Place::Crun, Bare::Fails)
+        .standard(Verdict::Fails)
+        .hardened(Verdict::Refused(UNSAFE, "mount-sysfs-rw")),
         case("A31", "the one file that takes processes in", move |_| bind(file))
             .script("echo 0 >/x 2>/dev/null")
             .exposes()
@@ -317,13 +287,13 @@ fn odd() -> Vec<Case> {
             Spec::new().mount(json!({"destination": "/x", "type": "none", "source": source, "options": ["rbind,ro"]}))
         })
         .bare(Bare::Fails)
-        .on(Place::Crun, Bare::Unasked("it may take it for a bind"))
-        .always(Verdict::Either),
+        .on(Place::Crun, Bare::Fails)
+        .always(Verdict::Fails),
         case("A12", "a folder with a node, in a user namespace", |run| {
             tree(run.tenant("deep"), &[]).user_namespace(100_000, 65536)
         })
-        .bare(Bare::Unasked("the file system may belong to others"))
-        .always(Verdict::Either),
+        .brings_a_node()
+        .hardened(Verdict::Noted("mount-nodev")),
         case("A16 A30", "an overlay over folders with our record", |run| {
             let above = run.state().ancestors().nth(2).map(shown).unwrap_or_default();
             let options = [format!("lowerdir={above}:{}", shown(&run.tenant("plain")))];

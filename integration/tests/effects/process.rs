@@ -1,14 +1,18 @@
 //! Section D: capabilities, namespaces, root and what else decides whether a container is one.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 
-use integration::{Result, Spec};
+use integration::{Bundle, Result, Spec};
 use serde_json::{Value, json};
 
 use crate::case::{Bare, Case, Verdict, at, case, fallible, without};
-use crate::life::Run;
-use crate::world::shown;
+use crate::elsewhere::odd;
+use crate::life::{Outcome, Run};
+use crate::world::{Place, shown};
 
 const UNSAFE: &str = "UNSAFE_SPEC";
 /// With CAP_SYS_ADMIN: the host's control groups once more, and out of its own.
@@ -28,7 +32,9 @@ fn capabilities() -> Vec<Case> {
     };
     vec![
         case("D1 Q41 CVE-2021-1056", "the right to make nodes", |_| Spec::new())
-            .script("mknod /tmp/d1-$$ c 195 0 2>/dev/null && rm /tmp/d1-$$; true")
+            .script("mknod /tmp/d1-$$ c 1 7 && rm /tmp/d1-$$ && echo LEAK a node can be made; true")
+            .exposes()
+            .always(Verdict::Passes(""))
             .hardened(Verdict::Noted("cap-mknod")),
         case("D2 Q41", "CAP_SYS_ADMIN", |_| Spec::new().capability("CAP_SYS_ADMIN"))
             .script(UNDO)
@@ -151,44 +157,72 @@ fn namespaces() -> Vec<Case> {
     ]
 }
 
+/// Where an agent for system calls listens.
+fn agent(run: &Run<'_>) -> PathBuf {
+    run.trap.with_extension("agent")
+}
+
+/// One listens while the container lives, and says on the host that it was handed the container's calls.
+fn with_agent(run: &Run<'_>, bundle: &Bundle) -> Result<Outcome> {
+    let (path, trace) = (agent(run), run.trap.join("handed"));
+    let listener = odd(&path, UnixListener::bind(&path))?;
+    std::thread::scope(|scope| {
+        let listening = scope.spawn(|| {
+            let Ok((mut caller, _)) = listener.accept() else { return };
+            // Nobody speaks where this only waits for the end.
+            if caller.read(&mut [0; 64]).is_ok_and(|read| read > 0) {
+                let _ = fs::write(&trace, "");
+            }
+        });
+        let outcome = run.live(bundle);
+        drop(UnixStream::connect(&path));
+        let _ = listening.join();
+        outcome
+    })
+}
+
 fn fields() -> Vec<Case> {
     vec![
         case("D8", "the host's root as the container's", |_| at("/root/path", "/".into()))
-            .bare(Bare::Unasked("it would write on the machine"))
-            .always(Verdict::Either),
-        case("D8", "the node's /dev as the container's root", |run| {
-            at("/root/path", shown(&run.node("")).into())
-        })
-        .bare(Bare::Unasked("it would write on the node"))
-        .refused("TENANT_GPU_MOUNT", "mount-dev-tree"),
+            .bare(Bare::Fails)
+            .on(Place::Crun, Bare::Fails)
+            .always(Verdict::Fails),
+        case("D8", "the node's /dev as the container's root", |run| at("/root/path", shown(&run.node("")).into()))
+            .bare(Bare::Unasked("it would write on the node"))
+            .refused("TENANT_GPU_MOUNT", "mount-dev-tree"),
         case("D9", "a root whose mounts are the host's too", |_| at("/linux/rootfsPropagation", "shared".into()))
-            .bare(Bare::Unasked("its mounts may reach the machine"))
-            .always(Verdict::Either)
             .hardened(Verdict::Refused(UNSAFE, "rootfs-propagation")),
         case("D10", "system calls answered by somebody else", |run| {
             let seccomp = json!({
                 "defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64"],
-                "listenerPath": shown(&run.trap.join("socket")), "syscalls": [{"names": ["getcwd"], "action": "SCMP_ACT_NOTIFY"}],
+                "listenerPath": shown(&agent(run)), "syscalls": [{"names": ["acct"], "action": "SCMP_ACT_NOTIFY"}],
             });
             at("/linux/seccomp", seccomp)
         })
-        .bare(Bare::Fails)
-        .standard(Verdict::Either)
+        .drive(with_agent)
+        .exposes()
+        .standard(Verdict::Passes(""))
         .hardened(Verdict::Refused(UNSAFE, "seccomp-listener")),
-        case("D11", "no AppArmor profile", |_| at("/process/apparmorProfile", "unconfined".into()))
-            .bare(Bare::Unasked("not every machine has AppArmor"))
-            .always(Verdict::Either),
+        without(
+            "D11",
+            "no AppArmor or SELinux here, so that runtimes fail with every profile, and a name of one opens no GPU: passed on as it came",
+            "labels_and_profiles_pass",
+        ),
         case("D12 CVE-2022-0811", "a kernel parameter of the whole machine", |run| {
             let value = Value::from(format!("|{}", shown(&run.trap.join("run"))));
             at("/linux/sysctl", json!({"kernel.core_pattern": value}))
         })
         .bare(Bare::Fails)
-        .always(Verdict::Either),
-        case("D12 L", "a kernel parameter of its own network", |_| at("/linux/sysctl", json!({"net.ipv4.ip_forward": "1"}))),
+        .always(Verdict::Fails),
+        case("D12 L", "a kernel parameter of its own network", |_| {
+            at("/linux/sysctl", json!({"net.ipv4.ip_forward": "1"}))
+        }),
         case("D13", "the groups that own GPU nodes", |_| at("/process/user/additionalGids", json!([44, 104, 0]))),
-        case("D14 CVE-2024-21626", "a working folder behind a handle of the runtime's", |_| at("/process/cwd", "/proc/self/fd/7".into()))
-            .script("[ -e ../../../etc/hostname ] && [ -e ../../../var/lib/dpkg ] && echo LEAK the host's files")
-            .bare(Bare::Unasked("mended in the runc of this machine"))
-            .refused(UNSAFE, "process-cwd"),
+        case("D14 CVE-2024-21626", "a working folder behind a handle of the runtime's", |_| {
+            at("/process/cwd", "/proc/self/fd/7".into())
+        })
+        .script("[ -e ../../../etc/hostname ] && [ -e ../../../var/lib/dpkg ] && echo LEAK the host's files")
+        .bare(Bare::Unasked("mended in the runc of this machine"))
+        .refused(UNSAFE, "process-cwd"),
     ]
 }

@@ -80,7 +80,12 @@ fn rules(quilt: &Quilt, id: &str, kind: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// The text of all tests of the workspace, for cases that name one.
+/// Whether there is a test of this name that is run: a helper's name, or a test that is left out, shows nothing.
+pub(crate) fn is_a_test(tests: &str, name: &str) -> bool {
+    tests.contains(&format!("#[test]\nfn {name}("))
+}
+
+/// The lines of all tests of the workspace without their indentation, for cases that name one.
 pub(crate) fn tests() -> String {
     let top = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut text = String::new();
@@ -92,7 +97,8 @@ pub(crate) fn tests() -> String {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|kind| kind == "rs") {
-                text.push_str(&std::fs::read_to_string(&path).unwrap_or_default());
+                let file = std::fs::read_to_string(&path).unwrap_or_default();
+                file.lines().for_each(|line| text.extend([line.trim_start(), "\n"]));
             }
         }
     }

@@ -136,6 +136,7 @@ impl Drop for Daemon {
 impl World {
     pub(crate) fn new() -> Result<Self> {
         let site = Site::with(|host| host.gpus(GPUS).drm(true), &QuiltOptions::default())?;
+        more_drivers(&site).map_err(|e| Error::new(format!("load more drivers: {e}")))?;
         let rootfs = Rootfs::debian_like(site.join("debian"), Path::new(PROBE))?;
         let image = rootfs.copy_to(site.join("image"))?;
         let state = "/run/runc";
@@ -152,8 +153,17 @@ impl World {
             ("vfio", "c", 10, 196),
             ("uverbs0", "c", 231, 192),
             ("fuse", "c", 10, 229),
+            ("mem", "c", 1, 1),
+            ("kmem", "c", 1, 2),
+            ("port", "c", 1, 4),
         ] {
             node(&site.join(format!("tenant/{name}")), kind, major, minor)?;
+        }
+        for (name, major) in MAJORS {
+            node(&site.join(format!("tenant/{name}")), "c", major, 0)?;
+        }
+        for (name, minor) in MISC {
+            node(&site.join(format!("tenant/{name}")), "c", 10, minor)?;
         }
         let sleep = Command::new("/bin/busybox").args(["sleep", "3600"]).stdin(Stdio::null()).spawn();
         let daemon = Daemon(sleep.map_err(|e| Error::new(format!("start busybox: {e}")))?);
@@ -251,6 +261,27 @@ pub(crate) fn first_process(bundle: &Bundle) -> Result<i32> {
     let path = bundle.path.join("init.pid");
     let text = fs::read_to_string(&path).map_err(|e| Error::new(format!("read {}: {e}", path.display())))?;
     text.trim().parse().map_err(|e| Error::new(format!("{}: {e}: {text:?}", path.display())))
+}
+
+/// Drivers that give out GPUs or their memory beside NVIDIA's first, with majors that no driver of the machine has.
+const MAJORS: [(&str, u64); 5] = [
+    ("nvhost-ctrl", 505),
+    ("nvidia-nvlink", 506),
+    ("gdrdrv", 507),
+    ("nvidia-nvswitch", 508),
+    ("nvidia-caps-imex-channels", 509),
+];
+/// The same as minors of major 10.
+const MISC: [(&str, u64); 3] = [("nvmap", 124), ("dxg", 126), ("iommu", 127)];
+
+/// Lets the node's kernel tell of them.
+fn more_drivers(site: &Site) -> std::io::Result<()> {
+    let (devices, misc) = (site.host.root.join("proc/devices"), site.host.root.join("proc/misc"));
+    let line = |(name, number): &(&str, u64)| format!("{number:3} {name}\n");
+    let known = fs::read_to_string(&devices)?;
+    let more: String = MAJORS.iter().map(line).collect();
+    fs::write(devices, known.replacen("\nBlock devices:", &format!("{more}\nBlock devices:"), 1))?;
+    fs::write(misc, MISC.iter().map(line).collect::<String>())
 }
 
 /// Folders and links that belong to a tenant.

@@ -84,16 +84,21 @@ fn keys_are_checked() {
         ("[policy]\nallow_hooks=['dockerd']", "/policy/allow_hooks: \"dockerd\" is not an absolute path"),
         (
             "[policy]\nallow_capabilities=['SYS_PTRACE', 'CHOWN']",
-            "/policy/allow_capabilities/1: policy hardened does not",
+            "line 2: /policy/allow_capabilities/1: policy hardened acts on no capability of this name: \"CHOWN\"; known are SYS_ADMIN",
         ),
+        ("[policy]\nallow_capabilities=['CAP_SYS_ADMIN']", "\"CAP_SYS_ADMIN\"; near it: SYS_ADMIN"),
+        ("[[allow]]\nnamespace='x'", "line 1: /allow/0/rules: it is missing"),
+        ("\n[[allow]]\nrules=['cap']\n[[allow]]\n\nnamespace='x'", "line 4: /allow/1/rules: it is missing"),
+        ("[[allow]]\nrules=['cap']\nnamespaces='x'", "line 3: /allow/0/namespaces: unknown field"),
+        ("[allow]\nrules=['cap']", "line 1: /allow: it must be a list: [[allow]]"),
         (
-            "[[allow]]\nrules=['cap']\n[[allow]]\nrules=['cap', 'mount-gpu-node']",
-            "/allow/1/rules/1: this rule cannot be",
+            "[[allow]]\nrules=[]",
+            "line 2: /allow/0/rules: no rule, so nothing is excused; known are annotation-low-level",
         ),
-        ("[[allow]]\nrules=['nonsense']", "known are annotation-low-level"),
-        ("[[allow]]\nnamespace='x'", "/allow/0/rules: it is missing"),
-        ("[[allow]]\nrules=['cap']\nnamespaces='x'", "/allow/0/namespaces: unknown field"),
-        ("[allow]\nrules=['cap']", "/allow: it must be a list"),
+        ("[[allow]]\nrules=['cap']\nnamespace=''", "line 3: /allow/0/namespace: no namespace is called \"\""),
+        ("[[allow]]\nrules=['cap']\ncontainer='web*'", "line 3: /allow/0/container: no container is called \"web*\""),
+        ("[[allow]]\nrules=['cap']\nnamespace='a,b'", "/allow/0/namespace"),
+        ("# x\n[request]\nenvironment=2", "line 3: /request/environment: it must be true or false"),
         ("[request]\nreservation_seconds=0", "/request/reservation_seconds"),
         ("[request]\npod_reservation_seconds=0", "pod_reservation_seconds: with 0"),
         ("[policy]\nverify='no'", "verify"),
@@ -103,6 +108,31 @@ fn keys_are_checked() {
         let error = Config::read(text.as_bytes()).1.unwrap();
         assert!(error.contains(part), "{text}: {error}");
     }
+}
+
+#[test]
+fn a_misspelt_rule_is_told_what_it_is_near() {
+    for (word, told) in [
+        ("privilegd", "near it: privileged"),
+        ("rivileged", "near it: privileged"),
+        ("mount-sysfs", "near it: mount-sysfs-rw"),
+        ("sysfs-rw", "near it: mount-sysfs-rw"),
+        ("cgroup_wildcard", "near it: cgroup-wildcard"),
+        ("capability", "near it: cap"),
+        ("hooks", "near it: hook"),
+        ("ns-hostnet", "near it: ns-hostpid"),
+        ("x", "known are annotation-low-level, args-no-pivot, cap, "),
+        ("", "known are annotation-low-level, "),
+    ] {
+        let problem = Config::read(format!("[[allow]]\nrules=['cap',\n'{word}']").as_bytes()).1.unwrap();
+        let expected = format!("line 3: /allow/0/rules/1: no rule of this name can be excused: {word:?}; {told}");
+        assert!(problem.starts_with(&expected), "{problem}");
+        // Not a word of the others where there is a near one.
+        assert!(!told.starts_with("near") || problem == expected, "{problem}");
+    }
+    // One that exists and cannot be excused has neighbours, and is none of them.
+    let problem = Config::read(b"[[allow]]\nrules=['mount-gpu-node']").1.unwrap();
+    assert!(problem.contains("near it: mount-"), "{problem}");
 }
 
 #[test]
@@ -116,14 +146,27 @@ fn exceptions_count_whole_or_not_at_all() {
     assert_eq!((second.namespace.as_deref(), second.container.as_deref()), (None, Some("debug")));
     assert_eq!(config.policy.allow_capabilities.iter().map(|name| name.0).collect::<Vec<_>>(), ["SYS_PTRACE", "MKNOD"]);
     assert_eq!(config.policy.allow_hooks, ["/usr/bin/dockerd"]);
-    for broken in [
-        // What narrowed the exception is not read, or not understood.
-        text.replace("namespace='kube-system'", "namespace='kube-system"),
-        text.replace("namespace=", "namspace="),
-        text.replace("container='debug'", "container=1"),
-        text.replace("'privileged'", "'privilegd'"),
-        format!("{text}[x"),
+    // Where the file is no TOML, a line that is cut off may have narrowed any.
+    for broken in [text.replace("namespace='kube-system'", "namespace='kube-system"), format!("{text}[x")] {
+        let (config, problem) = Config::read(broken.as_bytes());
+        assert!(problem.is_some() && config.allow.0.is_empty(), "{broken}");
+    }
+    // One that is not understood excuses nothing; what else names a workload still does.
+    for (broken, left) in [
+        (text.replace("namespace=", "namspace="), "debug"),
+        (text.replace("namespace='kube-system'", "namespace=''"), "debug"),
+        (text.replace("'privileged'", "'privilegd'"), "debug"),
+        (text.replace("container='debug'", "container=1"), "kube-system"),
+        (text.replace("rules=['cap']", "rules=[]"), "kube-system"),
     ] {
+        let (config, problem) = Config::read(broken.as_bytes());
+        let [one] = config.allow.0.as_slice() else { panic!("{broken}: {:?}", config.allow) };
+        assert!(problem.is_some() && [&one.namespace, &one.container].contains(&&Some(left.to_owned())), "{one:?}");
+    }
+    // For the whole node none counts then: what was to narrow it may be the part that is not understood.
+    for broken in
+        ["[[allow]]\nrules=['cap']\n[[allow]]\nnamespace='x'", "[[allow]]\nrules=['x']\n[[allow]]\nrules=['cap']"]
+    {
         let (config, problem) = Config::read(broken.as_bytes());
         assert!(problem.is_some() && config.allow.0.is_empty(), "{broken}");
     }
