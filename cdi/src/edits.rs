@@ -48,16 +48,10 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// A driver library: read-only, no devices, no setuid.
+    /// A file of the driver: read-only, no devices, no setuid. A program may be executed, as everything that is not `noexec`.
     #[must_use]
     pub fn library(host: impl Into<String>, destination: impl Into<String>) -> Self {
         Self::bind(host.into(), destination.into(), &["ro", "nosuid", "nodev", "bind", "rprivate"])
-    }
-
-    /// A driver program: as a library; it may be executed, as may everything that is not `noexec`.
-    #[must_use]
-    pub fn binary(host: impl Into<String>, destination: impl Into<String>) -> Self {
-        Self::library(host, destination)
     }
 
     /// What is mounted already, shown once more and read-only. `at_once`: crun makes `ro` true only when all mounts are made,

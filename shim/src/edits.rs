@@ -64,7 +64,7 @@ pub(crate) fn edits(
     let root = bundle::rootfs(spec, folder).and_then(|path| InRoot::open(&path).ok());
     let placed = view::place(root.as_ref(), &contract.libraries);
     edits.mounts.extend(placed.binds.iter().map(|(host, dest)| Mount::library(host, dest)));
-    edits.mounts.extend(contract.binaries.iter().map(|b| Mount::binary(&b.host_path, format!("/usr/bin/{}", b.name))));
+    edits.mounts.extend(contract.files.iter().map(|f| Mount::library(&f.host_path, &f.path)));
     notes.extend(placed.notes);
     refuse_taken(spec, &changes.drop_devices, &contract.nodes)?;
     let nodes: Vec<&str> = contract.nodes.iter().map(|n| n.path.as_str()).collect();

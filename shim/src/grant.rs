@@ -197,8 +197,8 @@ pub fn trusted(contract: &Contract, setup: &Setup) -> Result<(), Refusal> {
         node::check_node(item).map_err(|why| stale("device", &why))?;
     }
     let libraries = contract.libraries.iter().map(|l| (&l.host_path, &l.id));
-    let binaries = contract.binaries.iter().map(|b| (&b.host_path, &b.id));
-    for (path, id) in libraries.chain(binaries) {
+    let files = contract.files.iter().filter(|f| f.is_pinned()).map(|f| (&f.host_path, &f.id));
+    for (path, id) in libraries.chain(files) {
         let now = node::file_id(Path::new(path))
             .map_err(|e| stale("file", &format!("a driver file cannot be looked at: {e}")))?;
         if now != *id {

@@ -130,7 +130,7 @@ pub(crate) fn placed<'a>(mounts: &'a [cdi::Mount], contract: &Contract) -> Vec<P
         .libraries
         .iter()
         .map(|l| (l.host_path.as_str(), (l.id.dev, l.id.ino)))
-        .chain(contract.binaries.iter().map(|b| (b.host_path.as_str(), (b.id.dev, b.id.ino))))
+        .chain(contract.files.iter().filter(|f| f.is_pinned()).map(|f| (f.host_path.as_str(), (f.id.dev, f.id.ino))))
         .collect();
     mounts
         .iter()

@@ -143,7 +143,7 @@ fn mount() -> impl Strategy<Value = Mount> {
         0 => Mount::library(host, destination),
         1 => Mount::node(host, destination),
         2 => Mount::read_only(host, destination, true),
-        _ => Mount::binary(host, destination),
+        _ => Mount::library(host, destination),
     })
 }
 

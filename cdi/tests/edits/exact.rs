@@ -246,7 +246,7 @@ fn groups_are_added_once() {
 fn node_mounts_can_be_opened() {
     let has = |mount: &Mount, option: &str| mount.options.iter().any(|o| o == option);
     assert!(!has(&Mount::node("/a", "/b"), "nodev") && !has(&Mount::node("/a", "/b"), "ro"));
-    assert!(!has(&Mount::binary("/a", "/b"), "noexec"));
+    assert!(!has(&Mount::library("/a", "/b"), "noexec"));
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn wrong_shapes_are_refused_where_they_are_edited() {
     let all = Edits {
         env: env(&[("K", "v")]).env,
         nodes: vec![node()],
-        mounts: vec![Mount::binary("/a", "/b")],
+        mounts: vec![Mount::library("/a", "/b")],
         inserted: vec![(0, Mount::read_only("/a", "/b", true))],
         rules: Some(vec![]),
         drop_devices: vec![0],
@@ -286,7 +286,7 @@ fn wrong_shapes_are_refused_where_they_are_edited() {
         ("{}", "", env(&[("", "v")])),
         ("{}", "", env(&[("A=B", "v")])),
         ("{}", "", env(&[("A", "a\0b")])),
-        ("{}", "", Edits { mounts: vec![Mount::binary("/a\0", "/b")], ..Edits::default() }),
+        ("{}", "", Edits { mounts: vec![Mount::library("/a\0", "/b")], ..Edits::default() }),
     ] {
         let spec = json::parse_data(text.as_bytes()).unwrap();
         let error = apply(text.as_bytes(), &spec, &edits).unwrap_err();

@@ -29,7 +29,7 @@ fn grant(devices: usize) -> Edits {
         inserted: vec![(0, Mount::read_only("/sys/fs/cgroup", "/x", false))],
         mounts: vec![
             Mount::library("/usr/lib/libcuda.so.550", "/usr/lib/libcuda.so.1"),
-            Mount::binary("/usr/bin/nvidia-smi", "/usr/bin/nvidia-smi"),
+            Mount::library("/usr/bin/nvidia-smi", "/usr/bin/nvidia-smi"),
         ],
         rules: Some(vec![Rule::DENY_ALL, Rule::open_char(195, 0)]),
         drop_devices: (0..devices).collect(),

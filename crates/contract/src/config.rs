@@ -68,11 +68,13 @@ pub struct Host {
     pub driver_root: String,
     /// The folder that holds `nvidia0` and the like; empty means `dev` under `root`.
     pub dev_root: String,
+    /// Folders in the driver's root that are searched for its libraries before all others, by absolute path there.
+    pub driver_folders: Vec<String>,
 }
 
 impl Default for Host {
     fn default() -> Self {
-        Self { root: "/".into(), driver_root: String::new(), dev_root: String::new() }
+        Self { root: "/".into(), driver_root: String::new(), dev_root: String::new(), driver_folders: Vec::new() }
     }
 }
 
@@ -151,6 +153,35 @@ pub struct Policy {
     pub allow_hooks: Vec<String>,
     /// Capabilities that the profile `hardened` leaves alone.
     pub allow_capabilities: Vec<GuardedCapability>,
+    /// Whether containers with GPUs get the firmware files.
+    pub firmware: bool,
+    /// Whose sockets they get.
+    pub sockets: Vec<Socket>,
+    /// Whether the helper makes device nodes that the driver has and `/dev` lacks.
+    pub make_nodes: bool,
+    /// What becomes of GPUs that processes outside leases hold open: `skip` or `warn`.
+    pub busy: Busy,
+}
+
+/// A daemon of the driver's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Socket {
+    /// nvidia-persistenced.
+    Persistenced,
+    /// nv-fabricmanager.
+    Fabricmanager,
+    /// The Multi-Process Service.
+    Mps,
+}
+
+/// What becomes of a GPU that is in use without a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Busy {
+    /// It is not granted.
+    #[default]
+    Skip,
+    /// A finding names it.
+    Warn,
 }
 
 /// A comma list of capabilities in the file.
@@ -209,7 +240,7 @@ pub struct Runtime {
 
 settings!(tables Config { paths, host, policy, request, runtime, allow });
 settings!(Paths { state_dir, log_dir, helper, hook });
-settings!(Host { root, driver_root, dev_root });
+settings!(Host { root, driver_root, dev_root, driver_folders });
 settings!(Policy {
     profile,
     verify,
@@ -218,7 +249,11 @@ settings!(Policy {
     allow_restore,
     allow_dev_mounts,
     allow_hooks,
-    allow_capabilities
+    allow_capabilities,
+    firmware,
+    sockets,
+    make_nodes,
+    busy
 });
 settings!(RequestPolicy {
     environment,
@@ -230,6 +265,8 @@ settings!(RequestPolicy {
 settings!(Runtime { low_level });
 word!(Profile { Standard = "standard", Hardened = "hardened" });
 word!(Verify { Always = "always", Off = "off" });
+word!(Socket { Persistenced = "persistenced", Fabricmanager = "fabricmanager", Mps = "mps" });
+word!(Busy { Skip = "skip", Warn = "warn" });
 word!(CudaVisibleDevices { Index = "index", Uuid = "uuid", Unset = "unset" });
 word!(NvidiaVisibleDevices { Ignore = "ignore" });
 
@@ -305,6 +342,10 @@ impl Config {
                 }
                 plain
             });
+        }
+        if let Some(path) = host.driver_folders.iter().find(|path| !path.starts_with('/')) {
+            wrong.get_or_insert(format!("/host/driver_folders: {path:?} is not an absolute path"));
+            host.driver_folders.clear();
         }
         if self.request.reservation_seconds == 0 || self.request.pod_reservation_seconds == 0 {
             let why = "with 0 every reservation is over at once";

@@ -3,13 +3,13 @@
 use serde::Serialize;
 
 use crate::gpu::Gpu;
-use crate::inventory::{Binary, DeviceNode, Facts, Library, pci_address};
+use crate::inventory::{DeviceNode, DriverFile, Facts, Library, pci_address};
 use crate::record;
 use crate::refusal::{Code, Refusal};
 use crate::request::Request;
 
 /// Version of the contract's layout; another version is not read.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// What one container gets, complete, with the facts it rests on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -28,8 +28,8 @@ pub struct Contract {
     pub nodes: Vec<DeviceNode>,
     /// Host libraries.
     pub libraries: Vec<Library>,
-    /// Host programs.
-    pub binaries: Vec<Binary>,
+    /// Other files of the driver.
+    pub files: Vec<DriverFile>,
     /// Environment, in order.
     pub env: Vec<(String, String)>,
     /// The inventory facts it rests on.
@@ -49,7 +49,7 @@ pub struct Granted {
     pub minor: Option<u32>,
 }
 
-record!(Contract { schema, id, key, request, gpus, nodes, libraries, binaries, env, facts, created });
+record!(Contract { schema, id, key, request, gpus, nodes, libraries, files, env, facts, created });
 record!(Granted { pci, uuid, minor });
 
 impl Contract {

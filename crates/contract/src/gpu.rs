@@ -226,6 +226,33 @@ impl State {
     }
 }
 
+impl State {
+    /// What a number of GPUs is said to be: `2 lost`.
+    #[must_use]
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Self::Unbound => "without a driver",
+            Self::Vfio => "bound to vfio-pci",
+            Self::OtherDriver => "held by another driver",
+            Self::DriverMissing => "waiting for the driver",
+            Self::NodeMissing => "without a device node",
+            Self::NodeMismatch => "with a wrong device node",
+            Self::Lost => "lost",
+            Self::Failing => "failing",
+            Self::Excluded => "excluded",
+            Self::Ambiguous => "of doubtful identity",
+            Self::MigEmpty => "in MIG mode without instances",
+            Self::Busy => "in use outside any lease",
+        }
+    }
+
+    /// Whether it ends by itself or with a command when the driver is ready: the GPU is not at fault.
+    #[must_use]
+    pub fn awaits_driver(self) -> bool {
+        matches!(self, Self::DriverMissing | Self::NodeMissing)
+    }
+}
+
 impl Unavailable {
     /// A state and its reason.
     #[must_use]

@@ -27,8 +27,8 @@ pub struct Inventory {
     pub control: Vec<DeviceNode>,
     /// Driver libraries of the loaded version.
     pub libraries: Vec<Library>,
-    /// Driver programs.
-    pub binaries: Vec<Binary>,
+    /// The driver's other files: programs, what describes the driver to loaders, firmware, sockets.
+    pub files: Vec<DriverFile>,
     /// What is wrong or worth knowing about this node.
     pub findings: Vec<Finding>,
     /// Highest CUDA version that the loaded driver serves, as in `12.4`, when it tells.
@@ -97,15 +97,23 @@ pub struct DriverGpu {
     pub minor: Option<u32>,
 }
 
-record!(Inventory { schema, facts, gpus, control, libraries, binaries, findings, cuda_version, links, low_level });
+record!(Inventory { schema, facts, gpus, control, libraries, files, findings, cuda_version, links, low_level });
 
 record!(Facts { boot_id, driver_version, majors, driver_gpus });
 record!(DriverGpu { pci, uuid, minor });
 record!(DeviceNode { path, host_path, major, minor, mode, uid, gid, role });
 record!(FileId { dev, ino, size, ctime, ctime_nsec });
 record!(Library { host_path, soname, bits, capabilities, id, found_by });
-record!(Binary { host_path, name, capabilities, id });
+record!(DriverFile { host_path, path, kind, capabilities, id, found_by });
 record!(Finding { code, stops, message });
+word!(FileKind {
+    Program = "program",
+    Data = "data",
+    Firmware = "firmware",
+    Persistenced = "persistenced",
+    Fabricmanager = "fabricmanager",
+    Mps = "mps",
+});
 word!(Role { Compute = "compute", Render = "render", Display = "display", Control = "control", Caps = "caps" });
 
 /// What a device node is for.
@@ -177,17 +185,47 @@ pub struct Library {
     pub found_by: String,
 }
 
-/// One driver program.
+/// One file of the driver that is no library: it has one place in every container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Binary {
+pub struct DriverFile {
     /// The file on the host, links resolved inside the driver root.
     pub host_path: String,
-    /// Its name: `nvidia-smi`.
-    pub name: String,
+    /// Where a container sees it: `/usr/bin/nvidia-smi`.
+    pub path: String,
+    /// What it is.
+    pub kind: FileKind,
     /// What it is needed for.
     pub capabilities: Vec<Capability>,
     /// The file's identity.
     pub id: FileId,
+    /// Which rule of the search found it.
+    pub found_by: String,
+}
+
+/// What kinds of driver files there are besides libraries; some are given out by policy only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileKind {
+    /// A program.
+    Program,
+    /// Read by libraries and loaders: manifests of Vulkan, EGL and OpenCL, modules of X servers.
+    Data,
+    /// Loaded by the kernel module.
+    Firmware,
+    /// Socket of the persistence daemon.
+    Persistenced,
+    /// Socket of the fabric manager.
+    Fabricmanager,
+    /// Folder with the pipes of the Multi-Process Service.
+    Mps,
+}
+
+impl DriverFile {
+    /// Whether another identity means another file. Daemons make their sockets anew, and a folder changes with what is in it.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        matches!(self.kind, FileKind::Program | FileKind::Data | FileKind::Firmware)
+    }
 }
 
 /// Something an operator should know about this node.

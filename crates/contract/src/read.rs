@@ -248,7 +248,7 @@ mod tests {
     use crate::capability::{Capabilities, Capability};
     use crate::gpu::{Gpu, Link, LinkKind, MigMode, Partition, State, Unavailable};
     use crate::inventory::{
-        Binary, DeviceNode, DriverGpu, Facts, FileId, Filter, Finding, Inventory, Library, LowLevel, Role,
+        DeviceNode, DriverFile, DriverGpu, Facts, FileId, FileKind, Filter, Finding, Inventory, Library, LowLevel, Role,
     };
     use crate::request::{Places, Request, Source};
     use crate::{Contract, Granted};
@@ -309,7 +309,14 @@ mod tests {
             id,
             found_by: "folder".into(),
         };
-        let binary = Binary { host_path: "/y".into(), name: "nvidia-smi".into(), capabilities: vec![], id };
+        let file = DriverFile {
+            host_path: "/y".into(),
+            path: "/usr/bin/nvidia-smi".into(),
+            kind: FileKind::Program,
+            capabilities: vec![],
+            id,
+            found_by: "/usr/bin".into(),
+        };
         let finding = Finding { code: "c".into(), stops: true, message: "m".into() };
         Inventory {
             schema: crate::inventory::SCHEMA,
@@ -317,7 +324,7 @@ mod tests {
             gpus: vec![gpu],
             control: vec![node],
             libraries: vec![library],
-            binaries: vec![binary],
+            files: vec![file],
             findings: vec![finding],
             cuda_version: Some("12.4".into()),
             links: vec![Link { a: "a".into(), b: "b".into(), kind: LinkKind::Nvlink, lanes: 12 }],
@@ -361,7 +368,7 @@ mod tests {
             gpus: inventory.gpus.iter().map(Granted::of).collect(),
             nodes: inventory.control,
             libraries: inventory.libraries,
-            binaries: inventory.binaries,
+            files: inventory.files,
             env: vec![("A".into(), "b".into())],
             facts: inventory.facts,
             created: 5,

@@ -2,10 +2,14 @@
 //!
 //! It never says who holds what: a tenant reads these words.
 
-use contract::gpu::{Gpu, State, Unavailable};
+mod standing;
+
+use contract::gpu::{Gpu, Unavailable};
 use contract::inventory::Inventory;
 use contract::request::Request;
 use contract::{Code, Refusal};
+
+use standing::Standing;
 
 /// Chooses the GPUs for a request, all or none.
 ///
@@ -86,20 +90,11 @@ fn by_count<'a>(
         };
         return Err(refused(Code::UnknownGpu, "request-count", message, &help));
     }
-    matching.retain(|gpu| gpu.usable());
-    let usable = matching.len();
-    if wanted > usable {
-        let message = format!("{asked}{of_kind} asked, {present} present, only {usable} of them can be used now");
-        let help = "try again when the node's GPUs are in order, or ask for fewer";
-        return Err(refused(Code::GpuUnavailable, "gpu-unavailable", message, help));
+    let standing = Standing::of(&matching, taken);
+    if let Some((code, rule, help)) = standing.lacks(wanted) {
+        return Err(refused(code, rule, format!("{asked}{of_kind} asked, {standing}"), help));
     }
-    matching.retain(|gpu| !taken(&gpu.pci));
-    if wanted > matching.len() {
-        let idle = if usable < present { format!(" ({} cannot be used now)", present - usable) } else { String::new() };
-        let message = format!("{asked}{of_kind} asked, {present} present{idle}, {} free", matching.len());
-        let help = "try again when another container has ended, or ask for fewer";
-        return Err(refused(Code::CapacityFull, "capacity", message, help));
-    }
+    matching.retain(|gpu| gpu.usable() && !taken(&gpu.pci));
     // What the holder had before comes first, then the lowest address: the same question has the same answer.
     let is_new = |gpu: &Gpu| !previous.contains(&gpu.pci);
     contract::order::sort_by(&mut matching, |a, b| (is_new(a), &a.pci).cmp(&(is_new(b), &b.pci)));
@@ -206,10 +201,7 @@ fn is_kind(gpu: &Gpu, kind: Option<&str>) -> bool {
 
 /// The refusal of a GPU that is named and cannot be granted.
 fn unavailable(id: &str, why: &Unavailable) -> Refusal {
-    let code = match why.state {
-        State::DriverMissing | State::NodeMissing => Code::DriverNotReady,
-        _ => Code::GpuUnavailable,
-    };
+    let code = if why.state.awaits_driver() { Code::DriverNotReady } else { Code::GpuUnavailable };
     let message = format!("{id} cannot be used now: {}", why.why);
     Refusal::new(code, why.state.rule(), message, "name another GPU, or ask by count")
 }

@@ -1,9 +1,9 @@
 //! The contract that a grant becomes: a pure choice among what the inventory has.
 
 use contract::capability::{Capabilities, Capability};
-use contract::config::{CudaVisibleDevices, Policy};
+use contract::config::{CudaVisibleDevices, Policy, Socket};
 use contract::gpu::Gpu;
-use contract::inventory::{DeviceNode, Inventory, Role};
+use contract::inventory::{DeviceNode, FileKind, Inventory, Role};
 use contract::key::Key;
 use contract::request::Request;
 use contract::{Code, Contract, Granted, Refusal, SCHEMA};
@@ -59,11 +59,23 @@ pub fn draft(
             .filter(|l| needed(&l.capabilities) && (l.bits == 64 || wanted.has(Capability::Compat32)))
             .cloned()
             .collect(),
-        binaries: inventory.binaries.iter().filter(|b| needed(&b.capabilities)).cloned().collect(),
+        files: inventory.files.iter().filter(|f| needed(&f.capabilities) && allowed(f.kind, policy)).cloned().collect(),
         env: environment(gpus, wanted, policy.cuda_visible_devices),
         facts: inventory.facts.clone(),
         created: now,
     })
+}
+
+/// What changes the driver itself, or speaks to what serves all tenants, is given out only where the operator said so.
+fn allowed(kind: FileKind, policy: &Policy) -> bool {
+    let socket = match kind {
+        FileKind::Program | FileKind::Data => return true,
+        FileKind::Firmware => return policy.firmware,
+        FileKind::Persistenced => Socket::Persistenced,
+        FileKind::Fabricmanager => Socket::Fabricmanager,
+        FileKind::Mps => Socket::Mps,
+    };
+    policy.sockets.contains(&socket)
 }
 
 fn gpu_nodes(gpu: &Gpu, granted: &Granted, wanted: &Capabilities) -> Result<Vec<DeviceNode>, Refusal> {

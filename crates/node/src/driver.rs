@@ -54,7 +54,9 @@ fn version(bytes: &[u8]) -> Option<String> {
     text.split_ascii_whitespace().find(|word| is_version(word)).map(str::to_owned)
 }
 
-fn is_version(word: &str) -> bool {
+/// Whether this is written as a version of the driver: `535.309.01`.
+#[must_use]
+pub fn is_version(word: &str) -> bool {
     let parts: Vec<&str> = word.split('.').collect();
     let numbers = parts.iter().all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
     numbers && matches!(parts.len(), 2 | 3) && parts.first().is_some_and(|first| first.len() >= 3)

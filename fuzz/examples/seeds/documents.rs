@@ -3,7 +3,7 @@
 use contract::capability::{Capabilities, Capability};
 use contract::gpu::{Gpu, Link, LinkKind, MigMode, Partition, State, Unavailable};
 use contract::inventory::{
-    Binary, DeviceNode, DriverGpu, Facts, FileId, Filter, Finding, Inventory, Library, LowLevel, Role,
+    DeviceNode, DriverFile, DriverGpu, Facts, FileId, FileKind, Filter, Finding, Inventory, Library, LowLevel, Role,
 };
 use contract::request::{Places, Request, Source};
 use contract::{Contract, Granted};
@@ -79,7 +79,14 @@ fn inventory() -> Inventory {
         gpus: vec![gpu],
         control: vec![node()],
         libraries: vec![library],
-        binaries: vec![Binary { host_path: "/y".into(), name: "nvidia-smi".into(), capabilities, id }],
+        files: vec![DriverFile {
+            host_path: "/y".into(),
+            path: "/usr/bin/nvidia-smi".into(),
+            kind: FileKind::Program,
+            capabilities,
+            id,
+            found_by: "/usr/bin".into(),
+        }],
         findings: vec![Finding { code: "c".into(), stops: true, message: "m".into() }],
         cuda_version: Some("12.4".into()),
         links: vec![Link { a: "a".into(), b: "b".into(), kind: LinkKind::Nvlink, lanes: 12 }],
@@ -99,7 +106,7 @@ fn inventory() -> Inventory {
 fn granted() -> Contract {
     let inventory = inventory();
     Contract {
-        schema: 1,
+        schema: contract::SCHEMA,
         id: "0123456789abcdef0123456789abcdef".into(),
         key: None,
         request: Request {
@@ -114,7 +121,7 @@ fn granted() -> Contract {
         gpus: inventory.gpus.iter().map(Granted::of).collect(),
         nodes: inventory.control,
         libraries: inventory.libraries,
-        binaries: inventory.binaries,
+        files: inventory.files,
         env: vec![("A".into(), "b".into())],
         facts: inventory.facts,
         created: 5,

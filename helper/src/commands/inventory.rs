@@ -89,7 +89,7 @@ pub(crate) fn text(inventory: &Inventory) -> String {
         let parts = [
             (inventory.control.len(), "control node", "control nodes"),
             (inventory.libraries.len(), "library", "libraries"),
-            (inventory.binaries.len(), "program", "programs"),
+            (inventory.files.len(), "other file", "other files"),
         ];
         let parts = parts.map(|(number, one, many)| table::counted(number as u64, one, many));
         out.push_str(&format!("\ndriver {version}: {}\n", parts.join(", ")));

@@ -59,8 +59,8 @@ fn lines(inventory: &Inventory) -> BTreeMap<String, Known> {
     for library in &inventory.libraries {
         add(format!("library {} ({}-bit)", library.soname, library.bits), library.host_path.clone(), Some(library.id));
     }
-    for binary in &inventory.binaries {
-        add(format!("program {}", binary.name), binary.host_path.clone(), Some(binary.id));
+    for file in &inventory.files {
+        add(format!("file {}", file.path), file.host_path.clone(), file.is_pinned().then_some(file.id));
     }
     if let Some(low_level) = &inventory.low_level {
         add(format!("low-level runtime {}", low_level.path), in_words(low_level), Some(low_level.id));

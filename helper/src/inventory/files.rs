@@ -1,7 +1,7 @@
 //! Which of the driver files that a search found are the loaded driver's. No I/O.
 
 use contract::capability::Capability;
-use contract::inventory::{Binary, FileId, Finding, Library};
+use contract::inventory::{DriverFile, FileId, FileKind, Finding, Library};
 use linker::elf::{Class, Elf, Kind};
 use linker::families;
 
@@ -24,6 +24,8 @@ const NEEDED: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 pub(crate) struct Candidate {
     /// The path with links resolved inside the driver root.
     pub(crate) real: String,
+    /// Which installation it belongs to; empty for the system's own.
+    pub(crate) tree: &'static str,
     /// Which rule of the search found it.
     pub(crate) found_by: String,
     /// The file's identity.
@@ -32,19 +34,42 @@ pub(crate) struct Candidate {
     pub(crate) trusted: bool,
 }
 
+/// A file that is no library, and where a container would have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Extra {
+    /// The place in a container.
+    pub(crate) path: String,
+    pub(crate) kind: FileKind,
+    pub(crate) capabilities: Vec<Capability>,
+    pub(crate) candidate: Candidate,
+    /// The absolute path of the library that it leads to, when it is a manifest that does.
+    pub(crate) leads: Option<String>,
+}
+
 impl Candidate {
+    /// Whether its path says that it is another version's: `/opt/nvidia/550.54.15/…`, `…-nvidia-x11-565.57`, `x.so.550.54.15`.
+    fn is_of_another(&self, version: &str) -> bool {
+        let own = self.name().split_once(".so.").map(|(_, own)| own);
+        self.real.split(['/', '-']).chain(own).any(|part| node::driver::is_version(part) && part != version)
+    }
+
     fn name(&self) -> &str {
         self.real.rsplit('/').next().unwrap_or(&self.real)
     }
 
     /// Why a file that has the name of a needed library is not given out as it.
-    fn not_as(&self, soname: &str, elf: Option<&Elf>) -> Option<String> {
+    fn not_as(&self, soname: &str, tree: &str, elf: Option<&Elf>) -> Option<String> {
         let Some(elf) = elf.filter(|elf| elf.kind == Kind::Shared) else {
             return Some("it is no ELF library".to_owned());
         };
         match elf.soname.as_deref() {
             Some(own) if own != soname => Some(format!("it calls itself {own}")),
             _ if !self.trusted => Some("others than root can write it".to_owned()),
+            _ if self.tree != tree => {
+                let part =
+                    |tree: &str| if tree.is_empty() { "the system's own".to_owned() } else { format!("/{tree}") };
+                Some(format!("of another installation, {}, than the rest, {}", part(self.tree), part(tree)))
+            }
             _ => None,
         }
     }
@@ -62,8 +87,13 @@ impl Candidate {
     }
 }
 
-/// The libraries of the loaded version among those found, each SONAME once for each class; the first found wins.
-pub(crate) fn libraries(candidates: Vec<(Candidate, Option<Elf>)>, version: &str) -> (Vec<Library>, Vec<Finding>) {
+/// The libraries of the loaded version among those found, each SONAME once for each class; the first found wins. All come
+/// from one installation, which is named with them.
+pub(crate) fn libraries(
+    candidates: Vec<(Candidate, Option<Elf>)>,
+    version: &str,
+) -> (Vec<Library>, &'static str, Vec<Finding>) {
+    let tree = installation(&candidates, version);
     let mut libraries: Vec<Library> = Vec::new();
     let (mut findings, mut others, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     for (candidate, elf) in candidates {
@@ -73,15 +103,15 @@ pub(crate) fn libraries(candidates: Vec<(Candidate, Option<Elf>)>, version: &str
             others.extend(needed.map(|_| file_version.to_owned()));
             continue;
         }
-        if let Some(why) = needed.and_then(|needed| candidate.not_as(needed, elf.as_ref())) {
+        if let Some(why) = needed.and_then(|needed| candidate.not_as(needed, tree, elf.as_ref())) {
             left_out.push(format!("{} is there, but {why}", candidate.real));
         }
-        let Some(elf) = elf.filter(|elf| elf.kind == Kind::Shared) else { continue };
+        let Some(elf) = elf.filter(|elf| elf.kind == Kind::Shared && candidate.tree == tree) else { continue };
         let soname = elf.soname.clone().unwrap_or_else(|| candidate.name().to_owned());
         let bits = if elf.class == Class::Elf64 { 64 } else { 32 };
         let capabilities = capabilities(families::library_capabilities(&soname));
         let known = libraries.iter().any(|library| library.soname == soname && library.bits == bits);
-        if known || capabilities.is_empty() {
+        if known || capabilities.is_empty() || candidate.is_of_another(version) {
             continue;
         }
         if !candidate.trusted {
@@ -103,7 +133,21 @@ pub(crate) fn libraries(candidates: Vec<(Candidate, Option<Elf>)>, version: &str
         .filter(|needed| !libraries.iter().any(|library| library.soname == *needed && library.bits == 64))
         .collect();
     findings.extend(other_versions(others, version, &missing, &left_out));
-    (libraries, findings)
+    (libraries, tree, findings)
+}
+
+/// The installation that has the loaded driver's main library.
+fn installation(candidates: &[(Candidate, Option<Elf>)], version: &str) -> &'static str {
+    let of = |needed: &str| {
+        let stem = needed.split(".so").next().unwrap_or(needed);
+        let name = format!("{stem}.so.{version}");
+        let is = |(candidate, elf): &&(Candidate, Option<Elf>)| {
+            let right = elf.as_ref().is_some_and(|elf| elf.kind == Kind::Shared && elf.class == Class::Elf64);
+            right && candidate.trusted && candidate.name() == name
+        };
+        candidates.iter().find(is).map(|(candidate, _)| candidate.tree)
+    };
+    NEEDED.into_iter().find_map(of).unwrap_or_default()
 }
 
 /// What a search that found too little, or too much, means.
@@ -149,26 +193,47 @@ fn other_versions(mut others: Vec<String>, version: &str, missing: &[&str], left
     Some(Finding { code: code.into(), stops, message })
 }
 
-/// The programs among those found, each name once; the first found wins.
-pub(crate) fn binaries(candidates: Vec<(String, Candidate)>) -> (Vec<Binary>, Vec<Finding>) {
-    let mut binaries: Vec<Binary> = Vec::new();
+/// The other files of the same installation and version, each place in a container once; the first found wins.
+pub(crate) fn files(extras: Vec<Extra>, tree: &str, version: &str) -> (Vec<DriverFile>, Vec<Finding>) {
+    let mut files: Vec<DriverFile> = Vec::new();
     let mut findings = Vec::new();
-    for (name, candidate) in candidates {
-        if binaries.iter().any(|binary| binary.name == name) {
+    for Extra { path, kind, capabilities, candidate, leads } in extras {
+        let here = !matches!(kind, FileKind::Program | FileKind::Data) || candidate.tree == tree;
+        if !here || candidate.is_of_another(version) || files.iter().any(|file| file.path == path) {
             continue;
         }
-        if candidate.trusted {
-            let capabilities = capabilities(families::binary_capabilities(&name));
-            binaries.push(Binary { host_path: candidate.real, name, capabilities, id: candidate.id });
-        } else {
+        if !candidate.trusted {
             findings.push(candidate.untrusted());
+            continue;
         }
+        if let Some(library) = leads {
+            findings.push(unusable_manifest(&candidate.real, &library));
+            continue;
+        }
+        files.push(DriverFile {
+            host_path: candidate.real,
+            path,
+            kind,
+            capabilities,
+            id: candidate.id,
+            found_by: candidate.found_by,
+        });
     }
-    (binaries, findings)
+    (files, findings)
+}
+
+fn unusable_manifest(real: &str, library: &str) -> Finding {
+    Finding {
+        code: "manifest-path".into(),
+        stops: false,
+        message: format!(
+            "{real} is left out: it names its library as {library}, where no container has it; graphics needs a manifest that names it without a folder"
+        ),
+    }
 }
 
 /// The families' words as capabilities; words that no request can ask for fall out.
-fn capabilities(words: &[&str]) -> Vec<Capability> {
+pub(crate) fn capabilities(words: &[&str]) -> Vec<Capability> {
     let all = [
         Capability::Compute,
         Capability::Utility,

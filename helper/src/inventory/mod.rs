@@ -7,35 +7,38 @@ mod files;
 mod gpus;
 mod links;
 mod nodes;
+mod places;
+mod platform;
 mod probe;
 mod read;
 mod root;
 mod search;
+mod sockets;
 mod store;
 #[allow(dead_code)] // filled by the sources
 mod told;
 
 use contract::config::Host;
 use contract::inventory::{Facts, Finding, Inventory, SCHEMA};
-use linker::elf::Elf;
 use node::driver::Information;
 
 pub use changes::{changes, in_words};
 pub(crate) use links::make as make_links;
 pub use store::{Refreshed, current, look, refresh, seen};
 
-use files::Candidate;
 use gpus::Function;
 use nodes::DevRoot;
+use search::Driver;
 
 /// Everything that was read of a node; from here on nothing is.
 pub(crate) struct Seen {
     pub(crate) facts: Facts,
     pub(crate) functions: Vec<Function>,
     pub(crate) held: Vec<(String, Information)>,
-    /// Driver libraries, of any version: those that are no ELF files too, for whoever asks why one is missing.
-    pub(crate) libraries: Vec<(Candidate, Option<Elf>)>,
-    pub(crate) programs: Vec<(String, Candidate)>,
+    /// The driver's files, of any version and installation.
+    pub(crate) driver: Driver,
+    /// What kind of machine this is, when GPUs of it cannot be granted.
+    pub(crate) platform: Option<Finding>,
     /// What reading itself found wrong.
     pub(crate) findings: Vec<Finding>,
 }
@@ -56,19 +59,23 @@ pub fn discover(host: &Host) -> Result<Inventory, String> {
 
 /// The inventory that these facts make.
 pub(crate) fn assemble(seen: Seen, dev: &DevRoot<'_>) -> Inventory {
-    let Seen { facts, functions, held, libraries, programs, mut findings } = seen;
+    let Seen { facts, functions, held, driver, platform, mut findings } = seen;
     let (gpus, of_gpus) = gpus::gpus(&functions, &held, &facts, dev);
     let mut inventory = Inventory { schema: SCHEMA, facts, gpus, ..Inventory::default() };
+    if let Some(platform) = platform {
+        inventory.findings.push(platform);
+        return inventory;
+    }
     // Without a GPU there is nothing to find missing; without the driver nothing of it is given out.
     match (inventory.gpus.is_empty(), &inventory.facts.driver_version) {
         (true, _) => return inventory,
         (false, None) => findings = driver_missing(&inventory).into_iter().collect(),
         (false, Some(version)) => {
             let (control, of_control) = nodes::control(&inventory.facts, dev);
-            let (libraries, of_libraries) = files::libraries(libraries, version);
-            let (binaries, of_binaries) = files::binaries(programs);
-            findings.extend(of_gpus.into_iter().chain(of_control).chain(of_libraries).chain(of_binaries));
-            (inventory.control, inventory.libraries, inventory.binaries) = (control, libraries, binaries);
+            let (libraries, tree, of_libraries) = files::libraries(driver.libraries, version);
+            let (files, of_files) = files::files(driver.files, tree, version);
+            findings.extend(of_gpus.into_iter().chain(of_control).chain(of_libraries).chain(of_files));
+            (inventory.control, inventory.libraries, inventory.files) = (control, libraries, files);
         }
     }
     inventory.findings = findings;

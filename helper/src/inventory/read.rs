@@ -12,7 +12,8 @@ use node::{driver, pci};
 use super::gpus::Function;
 use super::nodes::AtName;
 use super::root::Root;
-use super::{Seen, search};
+use super::search::{self, Driver};
+use super::{Seen, platform, sockets};
 
 /// Everything about the node but the nodes under the dev root, which are looked at when their numbers are known.
 ///
@@ -27,7 +28,8 @@ pub(crate) fn seen(host: &Host) -> Result<Seen, String> {
         .map(|device| Function { drm: drm(host, &device.address), device })
         .collect();
     let held = driver::gpus(host).map_err(|cause| cause.to_string())?;
-    let mut seen = Seen { facts, functions, held, libraries: Vec::new(), programs: Vec::new(), findings: Vec::new() };
+    let platform = platform::finding(host);
+    let mut seen = Seen { facts, functions, held, driver: Driver::default(), platform, findings: Vec::new() };
     let root = match Root::open(Path::new(host.driver_root())) {
         Ok(root) => root,
         Err(cause) => {
@@ -35,11 +37,11 @@ pub(crate) fn seen(host: &Host) -> Result<Seen, String> {
             return Ok(seen);
         }
     };
-    seen.libraries = search::libraries(&root);
-    seen.programs = search::programs(&root);
-    if !seen.libraries.iter().any(|(_, elf)| elf.is_some()) {
+    seen.driver = search::driver(&root, &host.driver_folders);
+    if !seen.driver.is_there() {
         seen.findings.extend(elsewhere(host));
     }
+    seen.driver.files.extend(sockets::files(host));
     Ok(seen)
 }
 
@@ -54,7 +56,7 @@ fn no_root(path: &str, cause: &std::io::Error) -> Finding {
 /// A configured driver root without a driver is as a rule a stale setting; nothing is taken from elsewhere unasked.
 fn elsewhere(host: &Host) -> Option<Finding> {
     let other = Root::open(Path::new(&host.root)).ok()?;
-    let (candidate, _) = search::libraries(&other).into_iter().find(|(_, elf)| elf.is_some())?;
+    let (candidate, _) = search::driver(&other, &[]).libraries.into_iter().find(|(_, elf)| elf.is_some())?;
     let message = format!(
         "[host] driver_root {} holds no driver libraries, and {} is there; if that is the driver, take driver_root out",
         host.driver_root(),

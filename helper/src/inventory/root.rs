@@ -37,6 +37,12 @@ impl Root {
         Ok(Self { handle, real })
     }
 
+    /// A folder in it, as a root of its own.
+    pub(crate) fn below(&self, path: &str) -> io::Result<Self> {
+        let handle = self.at(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?.into();
+        Ok(Self { real: real(&handle)?, handle })
+    }
+
     /// A host path as a path in this root.
     pub(crate) fn inside<'a>(&self, real: &'a str) -> Option<&'a str> {
         real.strip_prefix(self.real.trim_end_matches('/')).map(|rest| rest.trim_start_matches('/'))

@@ -1,61 +1,256 @@
-//! The one search for driver files: what the loader's cache lists, then the standard folders, then wherever the driver's
-//! main libraries turned out to lie. It reads the driver root and leaves judging to [`super::files`].
+//! The one search for driver files: the folders that the operator names, wherever the driver's main libraries turn out to lie,
+//! what the loader's cache lists, then the places that are known. It reads the driver root and leaves judging to
+//! [`super::files`].
 
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 
+use contract::capability::Capability;
+use contract::inventory::FileKind;
 use linker::elf::{self, Elf};
 use linker::{cache, families};
 
-use super::files::Candidate;
+use super::files::{Candidate, Extra, capabilities};
+use super::places::{BASES, DATA, FIRMWARE, LIBRARIES, MODULES, PROGRAMS, ROOTS, tree};
 use super::root::{Found, Root};
 
-/// Debian-like, then lib64-like, then 32-bit folders; Debian keeps some of the driver's files one level down.
-const LIBRARY_FOLDERS: [&str; 12] = [
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "usr/lib64",
-    "lib/x86_64-linux-gnu",
-    "lib/aarch64-linux-gnu",
-    "lib64",
-    "usr/lib",
-    "lib",
-    "usr/lib/i386-linux-gnu",
-    "usr/lib32",
-    "lib/i386-linux-gnu",
-    "lib32",
-];
-const PROGRAM_FOLDERS: [&str; 3] = ["usr/bin", "usr/local/bin", "bin"];
 const CACHE: &str = "etc/ld.so.cache";
 /// The libraries that every driver installation has.
 const MAIN: [&str; 2] = ["libcuda.so.", "libnvidia-ml.so."];
+/// Folders below the libraries' own that hold some of them.
+const BELOW: [&str; 2] = ["vdpau", "nvidia/current"];
+/// Largest manifest that is read.
+const MAX_MANIFEST: u64 = 64 << 10;
+/// Whatever a container asks for, it uses the kernel's module.
+const EVERY: &[Capability] = &[
+    Capability::Compute,
+    Capability::Utility,
+    Capability::Graphics,
+    Capability::Video,
+    Capability::Display,
+    Capability::Dri,
+];
 
-/// Every library that is the driver's by its name, each file once, in the order of the rules.
-pub(crate) fn libraries(root: &Root) -> Vec<(Candidate, Option<Elf>)> {
-    let mut search = Search { root, found: Vec::new() };
-    for path in cached(root) {
-        search.take(&path, CACHE);
+/// What was found, each library once, in the order of the rules.
+#[derive(Default)]
+pub(crate) struct Driver {
+    /// Every library that is the driver's by its name; those that are no ELF files too.
+    pub(crate) libraries: Vec<(Candidate, Option<Elf>)>,
+    /// Every other file that is.
+    pub(crate) files: Vec<Extra>,
+}
+
+impl Driver {
+    /// Whether there is any library.
+    pub(crate) fn is_there(&self) -> bool {
+        self.libraries.iter().any(|(_, elf)| elf.is_some())
     }
-    for folder in LIBRARY_FOLDERS {
-        search.folder(folder, folder);
-    }
-    for (folder, main) in search.main_folders() {
-        search.folder(&folder, &format!("beside {main}"));
+}
+
+/// Looks for the driver's files in its root, and in the roots that lie below it.
+pub(crate) fn driver(root: &Root, explicit: &[String]) -> Driver {
+    let mut search = Search { root, prefix: String::new(), outer: root, found: Driver::default() };
+    search.all(explicit);
+    for inner in ROOTS {
+        let Ok(below) = root.below(inner) else { continue };
+        let mut search = Search { root: &below, prefix: format!("{inner}: "), outer: root, found: search.found };
+        search.all(&[]);
+        return search.found;
     }
     search.found
 }
 
-/// Every program that is the driver's by its name, with that name.
-pub(crate) fn programs(root: &Root) -> Vec<(String, Candidate)> {
-    let mut programs = Vec::new();
-    for folder in PROGRAM_FOLDERS {
-        for name in root.names(folder).into_iter().filter(|name| !families::binary_capabilities(name).is_empty()) {
-            if let Ok(found) = root.file(&format!("{folder}/{name}")) {
-                programs.push((name, candidate(&found, folder)));
+struct Search<'a> {
+    root: &'a Root,
+    /// What the names of rules begin with.
+    prefix: String,
+    outer: &'a Root,
+    found: Driver,
+}
+
+impl Search<'_> {
+    fn all(&mut self, explicit: &[String]) {
+        for folder in explicit {
+            self.libraries(folder, &format!("driver_folders {folder}"), &|_| true);
+        }
+        let cached = cached(self.root);
+        let folders: Vec<String> = LIBRARIES.iter().flat_map(|pattern| self.folders(pattern)).collect();
+        // First where the driver lies, then what lies there, then the rest.
+        let main = |name: &str| MAIN.iter().any(|main| name.starts_with(main));
+        self.known(&cached, &folders, &main);
+        let mains = self.mains(&main);
+        for (folder, rule) in &mains {
+            self.libraries(folder, rule, &|_| true);
+            for below in BELOW {
+                self.libraries(&format!("{folder}/{below}"), rule, &|_| true);
+            }
+        }
+        self.known(&cached, &folders, &|_| true);
+        self.programs(&mains);
+        self.data(&mains);
+        self.modules();
+        self.firmware();
+    }
+
+    /// What the cache lists, then what lies in the known places.
+    fn known(&mut self, cached: &[String], folders: &[String], wanted: &dyn Fn(&str) -> bool) {
+        for path in cached.iter().filter(|path| wanted(last(path))) {
+            self.library(path, CACHE);
+        }
+        for folder in folders {
+            self.libraries(folder, folder, wanted);
+        }
+    }
+
+    fn libraries(&mut self, folder: &str, rule: &str, wanted: &dyn Fn(&str) -> bool) {
+        let names = self.root.names(folder);
+        for name in names.into_iter().filter(|name| is_driver_library(name) && wanted(name)) {
+            self.library(&format!("{folder}/{name}"), rule);
+        }
+    }
+
+    /// A name that leads to no regular file is somebody's leftover.
+    fn library(&mut self, path: &str, rule: &str) {
+        let Ok(found) = self.root.file(path) else { return };
+        if self.found.libraries.iter().any(|(known, _)| known.real == found.real) {
+            return;
+        }
+        let elf = elf::inspect_with(|offset, buffer| found.file.read_exact_at(buffer, offset)).ok();
+        let candidate = self.candidate(&found, rule);
+        self.found.libraries.push((candidate, elf));
+    }
+
+    fn candidate(&self, found: &Found, rule: &str) -> Candidate {
+        Candidate {
+            real: found.real.clone(),
+            tree: self.outer.inside(&found.real).map_or("", tree),
+            found_by: format!("{}{rule}", self.prefix),
+            id: found.id,
+            trusted: found.trusted,
+        }
+    }
+
+    /// The folders that the main libraries really lie in, as paths in the root, with the rule's name.
+    fn mains(&self, main: &dyn Fn(&str) -> bool) -> Vec<(String, String)> {
+        let mut folders: Vec<(String, String)> = Vec::new();
+        for (candidate, _) in self.found.libraries.iter().filter(|(_, elf)| elf.is_some()) {
+            if let Some((folder, name)) = self.root.inside(&candidate.real).and_then(|path| path.rsplit_once('/'))
+                && main(name)
+                && !folders.iter().any(|(known, _)| known == folder)
+            {
+                folders.push((folder.to_owned(), format!("beside {name}")));
+            }
+        }
+        folders
+    }
+
+    /// The folders that a pattern means.
+    fn folders(&self, pattern: &str) -> Vec<String> {
+        let Some((above, below)) = pattern.split_once("/*") else { return vec![pattern.to_owned()] };
+        let names = self.root.names(above).into_iter().filter(|name| !name.starts_with('.'));
+        names.flat_map(|name| self.folders(&format!("{above}/{name}{below}"))).collect()
+    }
+
+    fn programs(&mut self, mains: &[(String, String)]) {
+        let beside = mains.iter().flat_map(|(folder, rule)| above(folder).map(move |at| (format!("{at}/bin"), rule)));
+        let mut places: Vec<(String, String)> = beside.map(|(folder, rule)| (folder, rule.clone())).collect();
+        places.extend(PROGRAMS.iter().flat_map(|pattern| self.folders(pattern)).map(|at| (at.clone(), at)));
+        for (folder, rule) in &places {
+            for name in self.root.names(folder) {
+                let words = families::binary_capabilities(&name);
+                if !words.is_empty() {
+                    let place = Place { at: format!("{folder}/{name}"), path: format!("/usr/bin/{name}"), rule };
+                    self.extra(place, FileKind::Program, capabilities(words));
+                }
             }
         }
     }
-    programs
+
+    fn data(&mut self, mains: &[(String, String)]) {
+        let mut bases: Vec<(String, String)> = Vec::new();
+        for (folder, rule) in mains {
+            let around = above(folder).flat_map(|at| [at.to_owned(), format!("{at}/share"), format!("{at}/etc")]);
+            bases.extend(around.map(|base| (base, rule.clone())));
+        }
+        bases.extend(BASES.iter().map(|base| ((*base).to_owned(), (*base).to_owned())));
+        for (base, rule) in &bases {
+            for data in DATA {
+                let folder = format!("{base}/{}", data.folder);
+                let ours = |name: &String| name.ends_with(data.ends) && name.contains("nv");
+                for name in self.root.names(&folder).into_iter().filter(ours) {
+                    let path = format!("/{}/{}/{name}", data.base, data.folder);
+                    let place = Place { at: format!("{folder}/{name}"), path, rule };
+                    self.extra(place, FileKind::Data, data.capabilities.to_vec());
+                }
+            }
+        }
+    }
+
+    fn modules(&mut self) {
+        for (folder, name, capabilities) in MODULES {
+            let at = format!("{folder}/{name}");
+            let place = Place { path: format!("/{at}"), at, rule: folder };
+            self.extra(place, FileKind::Data, capabilities.to_vec());
+        }
+    }
+
+    fn firmware(&mut self) {
+        for base in FIRMWARE {
+            for folder in self.folders(&format!("{base}/nvidia/*")) {
+                let names = self.root.names(&folder);
+                for name in names.into_iter().filter(|name| name.starts_with("gsp") && name.ends_with(".bin")) {
+                    let path = format!("/lib/firmware/nvidia/{}/{name}", last(&folder));
+                    let place = Place { at: format!("{folder}/{name}"), path, rule: base };
+                    self.extra(place, FileKind::Firmware, EVERY.to_vec());
+                }
+            }
+        }
+    }
+
+    fn extra(&mut self, place: Place<'_>, kind: FileKind, capabilities: Vec<Capability>) {
+        let Ok(found) = self.root.file(&place.at) else { return };
+        let manifest = kind == FileKind::Data && (place.at.ends_with(".json") || place.at.ends_with(".icd"));
+        let leads = if manifest { leads_to(&found) } else { None };
+        let candidate = self.candidate(&found, place.rule);
+        self.found.files.push(Extra { path: place.path, kind, capabilities, candidate, leads });
+    }
+}
+
+/// Where something lies in the root, where it belongs in a container, and the rule that looks there.
+struct Place<'a> {
+    at: String,
+    path: String,
+    rule: &'a str,
+}
+
+/// The two folders above one.
+fn above(folder: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(folder), |path| path.rsplit_once('/').map(|(parent, _)| parent)).skip(1).take(2)
+}
+
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The absolute path that a manifest gives for its library: no image has it.
+fn leads_to(found: &Found) -> Option<String> {
+    let mut text = String::new();
+    (&found.file).take(MAX_MANIFEST).read_to_string(&mut text).ok()?;
+    let path = match serde_json::from_str(&text) {
+        Ok(document) => library_path(&document)?,
+        Err(_) => text.trim().to_owned(),
+    };
+    path.starts_with('/').then_some(path)
+}
+
+fn library_path(value: &serde_json::Value) -> Option<String> {
+    let own = value.get("library_path").and_then(|path| path.as_str()).map(str::to_owned);
+    let inner = |value: &serde_json::Value| match value {
+        serde_json::Value::Object(members) => members.values().find_map(library_path),
+        serde_json::Value::Array(items) => items.iter().find_map(library_path),
+        _ => None,
+    };
+    own.or_else(|| inner(value))
 }
 
 /// Paths of driver libraries in the loader's cache. No cache, or one that cannot be read, lists none.
@@ -74,46 +269,7 @@ fn is_driver_library(name: &str) -> bool {
     !families::library_capabilities(name).is_empty()
 }
 
-fn candidate(found: &Found, found_by: &str) -> Candidate {
-    Candidate { real: found.real.clone(), found_by: found_by.to_owned(), id: found.id, trusted: found.trusted }
-}
-
-struct Search<'a> {
-    root: &'a Root,
-    found: Vec<(Candidate, Option<Elf>)>,
-}
-
-impl Search<'_> {
-    fn folder(&mut self, folder: &str, rule: &str) {
-        for name in self.root.names(folder).into_iter().filter(|name| is_driver_library(name)) {
-            self.take(&format!("{folder}/{name}"), rule);
-        }
-    }
-
-    /// A name that leads to no regular file is somebody's leftover.
-    fn take(&mut self, path: &str, rule: &str) {
-        let Ok(found) = self.root.file(path) else { return };
-        if self.found.iter().any(|(known, _)| known.real == found.real) {
-            return;
-        }
-        let elf = elf::inspect_with(|offset, buffer| found.file.read_exact_at(buffer, offset)).ok();
-        self.found.push((candidate(&found, rule), elf));
-    }
-
-    /// The folders that the driver's main libraries really lie in, as paths in the root, with the library.
-    fn main_folders(&self) -> Vec<(String, String)> {
-        let mut folders: Vec<(String, String)> = Vec::new();
-        for (candidate, _) in self.found.iter().filter(|(_, elf)| elf.is_some()) {
-            if let Some((folder, name)) = self.root.inside(&candidate.real).and_then(|path| path.rsplit_once('/'))
-                && MAIN.iter().any(|main| name.starts_with(main))
-                && !folders.iter().any(|(known, _)| known == folder)
-            {
-                folders.push((folder.to_owned(), name.to_owned()));
-            }
-        }
-        folders
-    }
-}
-
+#[cfg(test)]
+mod layouts;
 #[cfg(test)]
 mod tests;

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use contract::inventory::{FileId, Role};
-use linker::elf::{Class, EM_X86_64, Kind};
+use contract::capability::Capability;
+use contract::inventory::{FileId, FileKind, Role};
+use linker::elf::{Class, EM_X86_64, Elf, Kind};
 use node::pci::Device;
 
 use super::*;
+use crate::inventory::files::{Candidate, Extra};
 use crate::inventory::nodes::AtName;
 
 pub(super) const VERSION: &str = "535.309.01";
@@ -43,7 +45,7 @@ struct Made {
     held: Vec<(String, Information)>,
     nodes: BTreeMap<&'static str, AtName>,
     libraries: Vec<(Candidate, Option<Elf>)>,
-    programs: Vec<(String, Candidate)>,
+    programs: Vec<Extra>,
 }
 
 impl Made {
@@ -65,7 +67,13 @@ impl Made {
                 library("libcuda", VERSION, "libcuda.so.1", Class::Elf64),
                 library("libnvidia-ml", VERSION, "libnvidia-ml.so.1", Class::Elf64),
             ],
-            programs: vec![("nvidia-smi".into(), candidate("usr/bin/nvidia-smi"))],
+            programs: vec![Extra {
+                path: "/usr/bin/nvidia-smi".into(),
+                kind: FileKind::Program,
+                capabilities: vec![Capability::Utility],
+                candidate: candidate("usr/bin/nvidia-smi"),
+                leads: None,
+            }],
         }
     }
 
@@ -75,8 +83,8 @@ impl Made {
             facts: self.facts,
             functions: self.functions,
             held: self.held,
-            libraries: self.libraries,
-            programs: self.programs,
+            driver: Driver { libraries: self.libraries, files: self.programs },
+            platform: None,
             findings: Vec::new(),
         };
         assemble(seen, &DevRoot { path: "/dev", look: &look })
@@ -86,6 +94,7 @@ impl Made {
 fn candidate(path: &str) -> Candidate {
     Candidate {
         real: format!("/{path}"),
+        tree: "",
         found_by: "test".into(),
         id: FileId { dev: 1, ino: 2, size: 3, ctime: 4, ctime_nsec: 5 },
         trusted: true,
@@ -216,7 +225,7 @@ fn without_a_driver_hardware_is_listed_and_nothing_given() {
     let inventory = made.inventory();
     assert_eq!(codes(&inventory), [("driver-missing", true)]);
     assert!(inventory.gpus.iter().all(|gpu| !gpu.usable()));
-    assert!(inventory.control.is_empty() && inventory.libraries.is_empty() && inventory.binaries.is_empty());
+    assert!(inventory.control.is_empty() && inventory.libraries.is_empty() && inventory.files.is_empty());
 
     let mut made = Made::new();
     made.facts = Facts::default();
@@ -277,9 +286,9 @@ fn libraries_by_class_name_and_version_of_their_own() {
 #[test]
 fn files_that_others_can_write_are_left_out() {
     let mut made = Made::new();
-    made.programs[0].1.trusted = false;
+    made.programs[0].candidate.trusted = false;
     let inventory = made.inventory();
-    assert_eq!((codes(&inventory).as_slice(), inventory.binaries.len()), (&[("file-untrusted", false)][..], 0));
+    assert_eq!((codes(&inventory).as_slice(), inventory.files.len()), (&[("file-untrusted", false)][..], 0));
 
     let mut made = Made::new();
     made.libraries[0].0.trusted = false;

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use contract::gpu::State;
 use contract::request::{Asked, Source, Words};
 
 use super::*;
@@ -25,6 +26,60 @@ fn ask(inventory: &Inventory, taken: &[u32], request: &Request, previous: &[u32]
     let previous: Vec<String> = previous.iter().map(pci).collect();
     allocate(inventory, &|pci| taken.iter().any(|t| t == pci), request, &previous)
         .map(|gpus| gpus.iter().filter_map(|gpu| gpu.minor).collect())
+}
+
+/// D25: what is asked, present and free, and what became of the rest; the code says what would help.
+#[test]
+fn every_state_is_counted_under_its_name() {
+    use State::*;
+    let table: [(&[State], u32, &[u32], Code, &str, &str); 16] = [
+        (&[Unbound], 1, &[], Code::GpuUnavailable, "gpu-unbound", "1 present, 0 free: 1 without a driver"),
+        (&[Vfio], 1, &[], Code::GpuUnavailable, "gpu-vfio", "0 free: 1 bound to vfio-pci"),
+        (&[OtherDriver], 1, &[], Code::GpuUnavailable, "gpu-other-driver", "1 held by another driver"),
+        (&[DriverMissing], 1, &[], Code::DriverNotReady, "driver-not-ready", "1 waiting for the driver"),
+        (&[NodeMissing], 1, &[], Code::DriverNotReady, "node-missing", "1 without a device node"),
+        (&[NodeMismatch], 1, &[], Code::GpuUnavailable, "node-mismatch", "1 with a wrong device node"),
+        (&[Lost], 1, &[], Code::GpuUnavailable, "gpu-lost", "1 lost"),
+        (&[Failing], 1, &[], Code::GpuUnavailable, "gpu-failing", "1 failing"),
+        (&[Excluded], 1, &[], Code::GpuUnavailable, "gpu-excluded", "1 excluded"),
+        (&[Ambiguous], 1, &[], Code::GpuUnavailable, "gpu-ambiguous", "1 of doubtful identity"),
+        (&[MigEmpty], 1, &[], Code::GpuUnavailable, "mig-empty", "1 in MIG mode without instances"),
+        (&[Busy], 1, &[], Code::GpuUnavailable, "gpu-busy", "1 in use outside any lease"),
+        (
+            &[Lost, Vfio],
+            2,
+            &[3],
+            Code::CapacityFull,
+            "capacity",
+            "4 present, 1 free: 1 lost, 1 bound to vfio-pci, 1 taken",
+        ),
+        (
+            &[Lost, Vfio],
+            3,
+            &[3],
+            Code::GpuUnavailable,
+            "gpu-unavailable",
+            "1 free: 1 lost, 1 bound to vfio-pci, 1 taken",
+        ),
+        (&[Lost, NodeMissing], 3, &[3], Code::DriverNotReady, "gpu-unavailable", "1 without a device node, 1 taken"),
+        (&[Busy, Busy], 4, &[], Code::GpuUnavailable, "gpu-busy", "2 free: 2 in use outside any lease"),
+    ];
+    for (states, asked, taken, code, rule, words) in table {
+        let mut node = inventory(if states.len() == 1 { 1 } else { 4 });
+        for (gpu, state) in node.gpus.iter_mut().zip(states) {
+            gpu.unavailable = Some(Unavailable::new(*state, "why"));
+        }
+        let refusal = ask(&node, taken, &count(asked), &[]).unwrap_err();
+        assert_eq!((refusal.code, refusal.rule), (code, rule), "{states:?}: {refusal}");
+        assert!(refusal.message.ends_with(words), "{states:?}: {refusal}");
+        // By name it is refused for what it is, and the others are there.
+        let named = ask(&node, taken, &ids(&["nvidia0"]), &[]).unwrap_err();
+        assert_eq!(named.rule, states[0].rule(), "{named}");
+        assert_eq!(states[0].awaits_driver(), named.code == Code::DriverNotReady, "{named}");
+        if states.len() > 1 {
+            assert_eq!(ask(&node, &[], &count(1), &[]).unwrap(), [2]);
+        }
+    }
 }
 
 #[test]
@@ -91,11 +146,11 @@ fn refusals() {
             "1 GPU asked, this node has 0 of kind \"h100\", among 4 GPUs in all",
         ),
         (kind(count(2), "a10"), vec![], Code::UnknownGpu, "2 GPUs asked, this node has 1 of kind"),
-        (count(4), vec![], Code::GpuUnavailable, "4 GPUs asked, 4 present, only 3 of them can be used now"),
-        (count(4), vec![0, 1, 3], Code::GpuUnavailable, "only 3"),
-        (kind(count(3), "a100"), vec![0], Code::GpuUnavailable, "only 2"),
-        (count(3), vec![1], Code::CapacityFull, "3 GPUs asked, 4 present (1 cannot be used now), 2 free"),
-        (kind(count(1), "a10"), vec![3], Code::CapacityFull, "1 GPU of kind \"a10\" asked, 1 present, 0 free"),
+        (count(4), vec![], Code::GpuUnavailable, "4 GPUs asked, 4 present, 3 free: 1 lost"),
+        (count(4), vec![0, 1, 3], Code::GpuUnavailable, "4 present, 0 free: 1 lost, 3 taken"),
+        (kind(count(3), "a100"), vec![0], Code::GpuUnavailable, "3 present, 1 free: 1 lost, 1 taken"),
+        (count(3), vec![1], Code::CapacityFull, "3 GPUs asked, 4 present, 2 free: 1 lost, 1 taken"),
+        (kind(count(1), "a10"), vec![3], Code::CapacityFull, "1 GPU of kind \"a10\" asked, 1 present, 0 free: 1 taken"),
     ] {
         let refusal = ask(&node, &taken, &request, &[]).unwrap_err();
         assert_eq!(refusal.code, code, "{request:?}: {refusal}");

@@ -1,4 +1,4 @@
-use contract::inventory::{Binary, FileId, Finding, Library};
+use contract::inventory::{DriverFile, FileId, Finding, Library};
 
 use super::*;
 use crate::allocate::allocate;
@@ -17,8 +17,15 @@ fn library(soname: &str, bits: u8, capabilities: &[Capability]) -> Library {
     }
 }
 
-fn binary(name: &str, capabilities: &[Capability]) -> Binary {
-    Binary { host_path: format!("/bin/{name}"), name: name.into(), capabilities: capabilities.to_vec(), id: ID }
+fn file(name: &str, kind: FileKind, capabilities: &[Capability]) -> DriverFile {
+    DriverFile {
+        host_path: format!("/bin/{name}"),
+        path: format!("/usr/bin/{name}"),
+        kind,
+        capabilities: capabilities.to_vec(),
+        id: ID,
+        found_by: "test".into(),
+    }
 }
 
 fn stocked() -> Inventory {
@@ -30,10 +37,15 @@ fn stocked() -> Inventory {
         library("libGLX_nvidia.so.0", 64, &[Capability::Graphics, Capability::Display]),
         library("libstray.so", 64, &[]),
     ];
-    inventory.binaries = vec![
-        binary("nvidia-smi", &[Capability::Utility]),
-        binary("nvidia-cuda-mps-server", &[Capability::Compute]),
-        binary("stray", &[]),
+    inventory.files = vec![
+        file("nvidia-smi", FileKind::Program, &[Capability::Utility]),
+        file("nvidia-cuda-mps-server", FileKind::Program, &[Capability::Compute]),
+        file("stray", FileKind::Program, &[]),
+        file("icd", FileKind::Data, &[Capability::Graphics]),
+        file("gsp", FileKind::Firmware, &[Capability::Compute, Capability::Utility]),
+        file("persistenced", FileKind::Persistenced, &[Capability::Utility]),
+        file("fabricmanager", FileKind::Fabricmanager, &[Capability::Utility]),
+        file("mps", FileKind::Mps, &[Capability::Compute]),
     ];
     inventory
 }
@@ -53,14 +65,14 @@ fn names(contract: &Contract) -> (String, String, String) {
     (
         join(contract.nodes.iter().map(|n| n.path.trim_start_matches("/dev/")).collect()),
         contract.libraries.iter().map(|l| format!("{}/{}", l.soname, l.bits)).collect::<Vec<_>>().join(" "),
-        join(contract.binaries.iter().map(|b| b.name.as_str()).collect()),
+        join(contract.files.iter().map(|f| f.path.trim_start_matches("/usr/bin/")).collect()),
     )
 }
 
 #[test]
 fn what_each_capability_brings() {
     let node = stocked();
-    for (capabilities, nodes, libraries, binaries) in [
+    for (capabilities, nodes, libraries, files) in [
         ("utility", "nvidia0 nvidiactl", "libnvidia-ml.so.1/64", "nvidia-smi"),
         ("compute", "nvidia0 nvidiactl nvidia-uvm nvidia-uvm-tools", "libcuda.so.1/64", "nvidia-cuda-mps-server"),
         (
@@ -75,14 +87,32 @@ fn what_each_capability_brings() {
             "libcuda.so.1/64 libcuda.so.1/32",
             "nvidia-cuda-mps-server",
         ),
-        ("graphics", "nvidia0 nvidiactl nvidia-modeset", "libGLX_nvidia.so.0/64", ""),
+        ("graphics", "nvidia0 nvidiactl nvidia-modeset", "libGLX_nvidia.so.0/64", "icd"),
         ("display", "nvidia0 dri/card0 nvidiactl nvidia-modeset", "libGLX_nvidia.so.0/64", ""),
         ("utility,dri", "nvidia0 dri/renderD128 nvidiactl", "libnvidia-ml.so.1/64", "nvidia-smi"),
         ("video", "nvidia0 nvidiactl", "", ""),
     ] {
         let contract = write(&node, capabilities, &Policy::default(), 1).unwrap();
         let (n, l, b) = names(&contract);
-        assert_eq!((n.as_str(), l.as_str(), b.as_str()), (nodes, libraries, binaries), "{capabilities}");
+        assert_eq!((n.as_str(), l.as_str(), b.as_str()), (nodes, libraries, files), "{capabilities}");
+    }
+}
+
+#[test]
+fn firmware_and_sockets_are_the_operators_to_give() {
+    let node = stocked();
+    for (config, capabilities, files) in [
+        ("", "utility", "nvidia-smi"),
+        ("firmware = true", "utility", "nvidia-smi gsp"),
+        ("sockets = ['persistenced']", "utility", "nvidia-smi persistenced"),
+        ("sockets = ['fabricmanager', 'mps']", "utility", "nvidia-smi fabricmanager"),
+        ("sockets = ['mps']", "compute", "nvidia-cuda-mps-server mps"),
+        ("firmware = true\nsockets = ['persistenced', 'fabricmanager', 'mps']", "video", ""),
+    ] {
+        let (config, wrong) = contract::config::Config::read(format!("[policy]\n{config}").as_bytes());
+        assert_eq!(wrong, None);
+        let contract = write(&node, capabilities, &config.policy, 1).unwrap();
+        assert_eq!(names(&contract).2, files, "{config:?} {capabilities}");
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::symlink;
 
+use contract::inventory::FileKind;
+
 use super::*;
 use crate::demo::fixture;
 use crate::inventory::discover;
@@ -111,7 +113,66 @@ fn the_node_of_the_demonstration_is_healthy() {
     let inventory = discover(&host(root.path())).unwrap();
     assert_eq!(inventory.findings, []);
     assert!(inventory.gpus.len() == 4 && inventory.gpus.iter().all(|gpu| gpu.usable() && gpu.minor != gpu.index));
-    assert_eq!((inventory.control.len(), inventory.libraries.len(), inventory.binaries.len()), (4, 4, 1));
+    assert_eq!((inventory.control.len(), inventory.libraries.len(), inventory.files.len()), (4, 4, 1));
+}
+
+/// D06, D43: named and stopped, whatever of a driver lies there too.
+#[test]
+fn machines_whose_gpus_are_not_ours_to_give_are_named_and_stop() {
+    let signs: [(&str, &[u8], &str, &str); 5] = [
+        (
+            "proc/device-tree/compatible",
+            b"nvidia,p3737-0000\0nvidia,tegra234\0",
+            "tegra-unsupported",
+            "nvidia,tegra234",
+        ),
+        ("etc/nv_tegra_release", b"# R35", "tegra-unsupported", "/etc/nv_tegra_release"),
+        ("sys/module/nvgpu/refcnt", b"1", "tegra-unsupported", "/sys/module/nvgpu"),
+        ("dev/dxg", b"", "wsl-unsupported", "libdxcore.so is missing"),
+        ("usr/lib/wsl/lib/libdxcore.so", b"", "wsl-unsupported", "libdxcore.so is there"),
+    ];
+    for (sign, content, code, words) in signs {
+        for with_gpu in [false, true] {
+            let root = tempfile::tempdir().unwrap();
+            if with_gpu {
+                lay_out(root.path());
+            }
+            put(root.path(), sign, content);
+            if code.starts_with("wsl") {
+                put(root.path(), "dev/dxg", b"");
+            }
+            let lists = "etc/nvidia-container-runtime/host-files-for-container.d/l4t.csv";
+            put(root.path(), lists, b"dev, /dev/nvhost-gpu\nlib, /usr/lib/libcuda.so\nnonsense\n");
+            let inventory = discover(&host(root.path())).unwrap();
+            assert_eq!(codes(&inventory), [(code, true)], "{sign}");
+            assert!(inventory.findings[0].message.contains(words), "{:?}", inventory.findings);
+            let given = inventory.control.len() + inventory.libraries.len() + inventory.files.len();
+            assert_eq!(given, 0, "{sign}");
+        }
+    }
+}
+
+#[test]
+fn sockets_and_firmware_are_found_and_somebody_elses_folder_is_not() {
+    let root = tempfile::tempdir().unwrap();
+    lay_out(root.path());
+    let at = |name: &str| root.path().join(name);
+    fs::create_dir_all(at("run/nvidia-persistenced")).unwrap();
+    let _listens = std::os::unix::net::UnixListener::bind(at("run/nvidia-persistenced/socket")).unwrap();
+    fs::create_dir_all(at("run/nvidia-fabricmanager")).unwrap();
+    symlink("/run/docker.sock", at("run/nvidia-fabricmanager/socket")).unwrap();
+    put(root.path(), "tmp/nvidia-mps", b"no folder");
+    put(root.path(), &format!("lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin"), b"");
+    let files = discover(&host(root.path())).unwrap().files;
+    let found: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.kind)).collect();
+    let firmware = format!("/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin");
+    assert_eq!(
+        found,
+        [(firmware.as_str(), FileKind::Firmware), ("/run/nvidia-persistenced/socket", FileKind::Persistenced)]
+            .into_iter()
+            .filter(|(_, kind)| *kind != FileKind::Firmware || nix::unistd::geteuid().is_root())
+            .collect::<Vec<_>>()
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::*;
 use crate::demo::fixture::elf;
 
 /// An `ld.so.cache` that lists these 64-bit libraries.
-fn cache(paths: &[&str]) -> Vec<u8> {
+pub(super) fn cache(paths: &[&str]) -> Vec<u8> {
     let strings_at = 48 + 24 * paths.len();
     let (mut entries, mut strings) = (Vec::new(), Vec::new());
     for path in paths {
@@ -26,14 +26,14 @@ fn cache(paths: &[&str]) -> Vec<u8> {
     [bytes, entries, strings].concat()
 }
 
-fn put(root: &Path, name: &str, content: &[u8]) {
+pub(super) fn put(root: &Path, name: &str, content: &[u8]) {
     let path = root.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, content).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn link(root: &Path, name: &str, target: &str) {
+pub(super) fn link(root: &Path, name: &str, target: &str) {
     let path = root.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     symlink(target, path).unwrap();
@@ -46,7 +46,7 @@ fn found(root: &Path) -> Vec<(String, String, String)> {
         let soname = elf?.soname.unwrap_or_default();
         Some((handle.inside(&candidate.real).unwrap().to_owned(), soname, candidate.found_by))
     };
-    libraries(&handle).into_iter().filter_map(line).collect()
+    driver(&handle, &[]).libraries.into_iter().filter_map(line).collect()
 }
 
 fn expected(lines: &[(&str, &str, &str)]) -> Vec<(String, String, String)> {
@@ -124,12 +124,13 @@ fn programs_and_who_can_write_them() {
     fs::set_permissions(root.join("usr/bin/nvidia-debugdump"), fs::Permissions::from_mode(0o775)).unwrap();
     let handle = Root::open(root).unwrap();
     let is_root = nix::unistd::geteuid().is_root();
-    let seen: Vec<_> = programs(&handle)
+    let seen: Vec<_> = driver(&handle, &[])
+        .files
         .into_iter()
-        .map(|(name, candidate)| (name, candidate.found_by, candidate.trusted))
+        .map(|file| (file.path, file.candidate.found_by, file.candidate.trusted))
         .take(3)
         .collect();
-    let line = |name: &str, folder: &str, trusted| (name.to_owned(), folder.to_owned(), trusted);
+    let line = |name: &str, folder: &str, trusted| (format!("/usr/bin/{name}"), folder.to_owned(), trusted);
     assert_eq!(
         seen,
         [

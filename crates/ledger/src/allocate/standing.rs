@@ -1,0 +1,69 @@
+//! How the GPUs that could answer a request stand, in numbers: a tenant reads these.
+
+use std::fmt;
+
+use contract::Code;
+use contract::gpu::{Gpu, State};
+
+/// Numbers of GPUs.
+pub(super) struct Standing {
+    present: usize,
+    free: usize,
+    taken: usize,
+    /// Those that cannot be granted, by state.
+    unusable: Vec<(State, usize)>,
+}
+
+impl Standing {
+    pub(super) fn of(gpus: &[&Gpu], taken: &dyn Fn(&str) -> bool) -> Self {
+        let mut standing = Self { present: gpus.len(), free: 0, taken: 0, unusable: Vec::new() };
+        for gpu in gpus {
+            match &gpu.unavailable {
+                None if taken(&gpu.pci) => standing.taken += 1,
+                None => standing.free += 1,
+                Some(why) => match standing.unusable.iter_mut().find(|(state, _)| *state == why.state) {
+                    Some((_, number)) => *number += 1,
+                    None => standing.unusable.push((why.state, 1)),
+                },
+            }
+        }
+        standing
+    }
+
+    /// Why there are not so many free ones: code, rule and help of the refusal. Nothing when there are.
+    pub(super) fn lacks(&self, wanted: usize) -> Option<(Code, &'static str, &'static str)> {
+        let usable = self.free + self.taken;
+        let waiting = self.unusable.iter().filter(|(state, _)| state.awaits_driver()).map(|(_, number)| number).sum();
+        let of = |usable: usize, more: usize| wanted <= usable + more;
+        if of(self.free, 0) {
+            return None;
+        }
+        let mend = "try again when the node's GPUs are in order, or ask for fewer";
+        let rule = match self.unusable.as_slice() {
+            [(state, _)] => state.rule(),
+            _ => "gpu-unavailable",
+        };
+        Some(if of(usable, 0) {
+            (Code::CapacityFull, "capacity", "try again when another container has ended, or ask for fewer")
+        } else if of(usable, waiting) {
+            (Code::DriverNotReady, rule, mend)
+        } else {
+            (Code::GpuUnavailable, rule, mend)
+        })
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} present, {} free", self.present, self.free)?;
+        let mut between = ": ";
+        for (state, number) in &self.unusable {
+            write!(f, "{between}{number} {}", state.in_words())?;
+            between = ", ";
+        }
+        if self.taken > 0 {
+            write!(f, "{between}{} taken", self.taken)?;
+        }
+        Ok(())
+    }
+}
