@@ -223,7 +223,8 @@ fn programs_as_systemd_writes_them() {
 fn what_is_not_judged_may_allow_and_closes_nothing() {
     let allow = [word(MOV, 0, 0, 0, 1), word(EXIT, 0, 0, 0, 0)];
     let deny = [word(MOV, 0, 0, 0, 0), word(EXIT, 0, 0, 0, 0)];
-    let table: [(&str, Vec<u64>); 6] = [
+    let table: [(&str, Vec<u64>); 7] = [
+        ("a copy of the lowest byte", [vec![word(0x61, 5, 1, 8, 0), word(0xbf, 6, 5, 8, 0)], deny.to_vec()].concat()),
         ("a helper", vec![word(0x85, 0, 0, 0, 1), word(EXIT, 0, 0, 0, 0)]),
         ("a map", [vec![word(0x18, 1, 1, 0, 3), 0], deny.to_vec()].concat()),
         ("memory", [vec![word(0x63, 10, 1, -4, 0)], deny.to_vec()].concat()),

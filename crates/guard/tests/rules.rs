@@ -138,11 +138,48 @@ fn shapes_that_runtimes_read_differently() {
         check(&Spec::rules(rule), expected);
     }
     assert_eq!(both(&Spec::whole_list(r#"{"0":{}}"#)).0, "UNSAFE_SPEC spec-shape");
-    let refusal =
-        &judge(&Spec::rules(r#"{"allow":true,"type":"c","major":4096,"access":"m"}"#), &By::default()).refusals[0];
-    assert_eq!((refusal.at.as_str(), refusal.value.as_str()), ("/linux/resources/devices/1/major", "4096"));
+    for (rule, at, value) in [
+        (r#"{"allow":true,"type":"c","major":4096,"access":"m"}"#, "/major", "4096"),
+        (r#"{"allow":"true","type":"c","access":"m"}"#, "/allow", "true"),
+        (r#"{"allow":true,"type":false,"access":"m"}"#, "/type", "false"),
+        (r#"{"allow":true,"type":["c"],"access":"m"}"#, "/type", ""),
+        (r#"{"allow":true,"type":"d","access":"m"}"#, "/type", "d"),
+    ] {
+        let refusal = &judge(&Spec::rules(rule), &By::default()).refusals[0];
+        let expected = (format!("/linux/resources/devices/1{at}"), value);
+        assert_eq!((refusal.at.clone(), refusal.value.as_str()), expected, "{rule}");
+    }
     let many = vec![DENY_ALL; 4097].join(",");
     assert_eq!(both(&Spec::rules(&many)).0, "UNSAFE_SPEC spec-size");
+}
+
+/// Lists that one reading alone leaves open, so that no other one makes up for it.
+#[test]
+fn each_reading_alone_opens() {
+    let list = |lines: &[(bool, &str)]| -> Vec<Rule> {
+        let one = |(allow, line): &(bool, &str)| Rule { allow: *allow, ..parse_list_line(line).unwrap() };
+        lines.iter().map(one).collect()
+    };
+    let (allow, deny) = (true, false);
+    for (lines, expected) in [
+        // The first that matches, in a list without a default and behind one.
+        (&[(allow, "c 195:0 rw"), (deny, "c 195:0 rwm")][..], true),
+        (&[(deny, "a *:* rwm"), (allow, "c 195:0 rw"), (deny, "c 195:0 rwm")], true),
+        // The last.
+        (&[(deny, "c 195:0 rwm"), (allow, "c 195:0 rw")], true),
+        // Exceptions: only the same two numbers take one away, wild ones being numbers too.
+        (&[(deny, "c 195:0 rwm"), (allow, "c 195:0 rw"), (deny, "c 195:* rwm")], true),
+        (&[(deny, "c 195:* rwm"), (allow, "c 195:0 rw"), (deny, "c *:0 rwm")], true),
+        (&[(deny, "c 195:0 rwm"), (allow, "c 195:* rw"), (deny, "c *:* rwm")], true),
+        (&[(deny, "c 195:0 rwm"), (allow, "c *:0 rw"), (deny, "c *:* rwm")], true),
+        (&[(deny, "c 195:0 rwm"), (allow, "c 195:* rw"), (deny, "c *:0 rwm")], true),
+        // None.
+        (&[(deny, "c 195:0 rwm"), (allow, "c 195:0 rw"), (deny, "c 195:0 rwm")], false),
+        (&[(deny, "c 195:0 rwm"), (allow, "c 195:* rw"), (deny, "c 195:* rwm")], false),
+        (&[(deny, "c 195:* rwm"), (allow, "c *:0 rw"), (deny, "c *:0 rwm")], false),
+    ] {
+        assert_eq!(openable(&list(lines), 195, 0), expected, "{lines:?}");
+    }
 }
 
 #[test]
