@@ -281,3 +281,64 @@ fn only_the_nodes_own_keys_pass_as_container_annotations() {
     // CRI-O's list is of annotations that CRI-O itself obeys.
     assert!(!config("crio.conf").contains("allowed_annotations"));
 }
+
+/// The unit as `make install` leaves it, with a program that is there.
+#[test]
+fn systemd_takes_the_unit_that_runs_before_engines() -> Result<()> {
+    let test = "systemd_takes_the_unit_that_runs_before_engines";
+    let text = config("systemd/quilt-gpu-inventory.service");
+    let of = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        line.unwrap_or_else(|| panic!("no {key}"))
+    };
+    for engine in ["docker", "containerd", "crio", "podman-restart", "kubelet"] {
+        assert!(of("Before").split(' ').any(|unit| unit == format!("{engine}.service")), "{engine}");
+    }
+    assert!(of("After").contains("systemd-modules-load.service"));
+    // Leases lie in that folder, and systemd removes it with the unit unless it is told not to.
+    assert_eq!((of("RuntimeDirectory"), of("RuntimeDirectoryPreserve")), ("quilt-gpu", "yes"));
+    assert!(of("ExecStart").starts_with("/usr/local/bin/quilt-gpu inventory refresh --wait "));
+
+    let analyze = Path::new("/usr/bin/systemd-analyze");
+    if !analyze.exists() {
+        say(format_args!("{test}: not verified, {} is not there", analyze.display()));
+        return Ok(());
+    }
+    let scratch = Scratch::new()?;
+    let unit = scratch.join("quilt-gpu-inventory.service");
+    let verified = |text: String| -> Result<(bool, String)> {
+        fs::write(&unit, text).unwrap();
+        let ran = run(Command::new(analyze).arg("verify").arg(&unit), None, Duration::from_secs(20))?;
+        Ok((ran.status.success(), ran.stderr))
+    };
+    let with_program = text.replace("/usr/local/bin/quilt-gpu ", "/bin/true ");
+    let (fine, said) = verified(with_program.clone())?;
+    assert!(fine && !said.contains("quilt-gpu"), "{said}");
+    let (_, said) = verified(with_program.replace("RuntimeDirectoryMode=0700", "RuntimeDirectoryMode=lots"))?;
+    assert!(said.contains("quilt-gpu-inventory.service"), "a mistake is told: {said}");
+    Ok(())
+}
+
+/// No udev is here to read them: every line is held against the keys that udev(7) has, and jumps lead somewhere.
+#[test]
+fn udev_would_take_the_rules() {
+    let text = config("udev/71-quilt-gpu.rules");
+    let mut labels = Vec::new();
+    let mut jumps = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        for part in line.split(", ") {
+            let (key, value) = part.split_once('=').unwrap();
+            let (key, value) = (key.trim_end_matches(['!', '+']), value.trim_start_matches('='));
+            let value =
+                value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or_else(|| panic!("{part}"));
+            match key {
+                "ACTION" | "SUBSYSTEM" | "DEVPATH" | "KERNEL" | "ENV{PCI_ID}" | "ENV{PCI_CLASS}" => {}
+                "RUN" => assert_eq!(value, "/bin/systemctl --no-block restart quilt-gpu-inventory.service"),
+                "LABEL" => labels.push(value.to_owned()),
+                "GOTO" => jumps.push(value.to_owned()),
+                other => panic!("udev has no {other}: {line}"),
+            }
+        }
+    }
+    assert!(jumps.len() > 3 && jumps.iter().all(|jump| labels.contains(jump)), "{jumps:?} {labels:?}");
+}

@@ -147,7 +147,10 @@ fn fresh<T>(setup: &Setup, attempt: impl Fn() -> Result<T, Refusal>) -> Result<T
     let mut refreshed = false;
     loop {
         match attempt() {
-            Err(refusal) if !refreshed && matches!(refusal.code, Code::ContractStale | Code::DriverNotReady) => {
+            Err(refusal)
+                if !refreshed
+                    && matches!(refusal.code, Code::ContractStale | Code::DriverNotReady | Code::GpuUnavailable) =>
+            {
                 refreshed = true;
                 refresh(setup)?;
             }

@@ -1,9 +1,14 @@
 //! `quilt-gpu inventory`: what the node has now; `inventory refresh`: the same, stored for the runtime.
 
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use contract::gpu::Gpu;
 use contract::inventory::{Filter, Inventory, LowLevel};
+use ledger::Ledger;
 use ledger::audit::Kind;
 use serde_json::json;
+use shim::Setup;
 
 use crate::cli::Context;
 use crate::exit::{Exit, Failure};
@@ -11,6 +16,9 @@ use crate::inventory;
 use crate::record;
 use crate::table;
 
+/// Longer than any driver takes, and shorter than anybody waits for a node's boot.
+const MOST_PATIENCE: u64 = 600;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 const NO_GPU: &str = "this node has no NVIDIA GPU\n";
 
 #[derive(Debug, clap::Args)]
@@ -26,36 +34,100 @@ enum Action {
         /// Makes missing /dev/char links too, without which systemd drops device rules at every daemon-reload
         #[arg(long)]
         char_links: bool,
+        /// Makes device nodes too that the loaded driver has and /dev lacks, and their links in /dev/char
+        #[arg(long)]
+        make_nodes: bool,
+        /// Waits so long for the driver when there are GPUs (30s, 2m); exits with 3 when it is not ready then
+        #[arg(long, value_name = "TIME", value_parser = patience)]
+        wait: Option<Duration>,
     },
+}
+
+/// What a refresh does besides.
+struct Refresh {
+    char_links: bool,
+    make_nodes: bool,
+    wait: Option<Duration>,
 }
 
 pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure> {
     let json = context.json()?;
     match args.action {
-        Some(Action::Refresh { char_links }) => refresh(&mut context, json, char_links)?,
+        Some(Action::Refresh { char_links, make_nodes, wait }) => {
+            let make_nodes = make_nodes || context.setup.config.policy.make_nodes;
+            refresh(&mut context, json, &Refresh { char_links, make_nodes, wait })
+        }
         None => {
             let inventory = inventory::look(&context.setup).map_err(Failure::Internal)?;
-            if json { context.document(&inventory)? } else { write!(context.out, "{}", text(&inventory))? }
+            let ledger = Ledger::open_existing(context.setup.state_dir());
+            let leased = ledger.map(|ledger| ledger.taken(&inventory)).unwrap_or_default();
+            if json {
+                context.document(&inventory)?
+            } else {
+                write!(context.out, "{}", text(&inventory, &leased))?
+            }
+            Ok(Exit::Done)
         }
     }
-    Ok(Exit::Done)
 }
 
-fn refresh(context: &mut Context<'_>, json: bool, char_links: bool) -> Result<(), Failure> {
-    let links = if char_links {
-        let now = inventory::discover(&context.setup.config.host).map_err(Failure::Internal)?;
-        inventory::make_links(&context.setup.config.host, &now).map_err(Failure::Internal)?
-    } else {
-        Vec::new()
+/// A time as people write it: `30s`, `2m`.
+fn patience(text: &str) -> Result<Duration, String> {
+    let seconds = |number: &str, each: u64| number.parse::<u64>().ok()?.checked_mul(each);
+    let time = match (text.strip_suffix('s'), text.strip_suffix('m')) {
+        (Some(number), _) => seconds(number, 1),
+        (_, Some(number)) => seconds(number, 60),
+        _ => None,
     };
+    let time = time.filter(|seconds| *seconds <= MOST_PATIENCE).map(Duration::from_secs);
+    time.ok_or_else(|| format!("write a time as in 30s or 2m, at most {MOST_PATIENCE} seconds"))
+}
+
+/// Whether nothing is left to wait for: every GPU's driver is there, or there is no GPU, or none of this kind ever will be.
+fn is_settled(inventory: &Inventory) -> bool {
+    let waits = |gpu: &Gpu| gpu.unavailable.as_ref().is_some_and(|why| why.state.awaits_driver());
+    inventory.gpus.is_empty()
+        || !inventory.findings.iter().any(|finding| finding.stops) && !inventory.gpus.iter().any(waits)
+}
+
+/// Makes the nodes and links that are asked for, until the node is settled or patience ends. What was made, and whether it is.
+fn prepared(setup: &Setup, asked: &Refresh) -> Result<(Vec<String>, bool), String> {
+    let host = &setup.config.host;
+    let until = Instant::now() + asked.wait.unwrap_or_default();
+    let mut made = Vec::new();
+    loop {
+        if asked.make_nodes {
+            made.extend(inventory::make_nodes(host)?);
+        }
+        let now = inventory::discover(host);
+        let settled = now.as_ref().is_ok_and(is_settled);
+        if !settled && Instant::now() < until {
+            sleep(BETWEEN_LOOKS);
+            continue;
+        }
+        if asked.char_links || asked.make_nodes {
+            made.extend(inventory::make_links(host, &now?)?);
+        }
+        return Ok((made, settled));
+    }
+}
+
+fn refresh(context: &mut Context<'_>, json: bool, asked: &Refresh) -> Result<Exit, Failure> {
+    let nothing = !asked.char_links && !asked.make_nodes && asked.wait.is_none();
+    let (links, settled) = match nothing {
+        true => (Vec::new(), true),
+        false => prepared(&context.setup, asked).map_err(Failure::Internal)?,
+    };
+    let exit = if settled || asked.wait.is_none() { Exit::Done } else { Exit::NotReady };
     let refreshed = inventory::refresh(&context.setup).map_err(Failure::Internal)?;
     if !refreshed.changes.is_empty() || !links.is_empty() {
         let fields = [("changes", json!(refreshed.changes)), ("links", json!(links))];
         record::append(&context.setup, Kind::Refresh, fields)?;
     }
     if json {
-        return context
-            .document(&json!({ "changes": refreshed.changes, "links": links, "inventory": refreshed.inventory }));
+        let document = json!({ "changes": refreshed.changes, "links": links, "inventory": refreshed.inventory });
+        context.document(&document)?;
+        return Ok(exit);
     }
     for link in &links {
         writeln!(context.out, "made {}", table::one_line(link))?;
@@ -66,7 +138,7 @@ fn refresh(context: &mut Context<'_>, json: bool, char_links: bool) -> Result<()
     if refreshed.changes.is_empty() {
         write!(context.out, "nothing changed: {}", standing(&refreshed.inventory))?;
     }
-    Ok(())
+    Ok(exit)
 }
 
 /// What there is, when nothing new is to be told: the first look at a node without GPUs changes nothing either.
@@ -79,11 +151,11 @@ fn standing(inventory: &Inventory) -> String {
 }
 
 /// The inventory for people.
-pub(crate) fn text(inventory: &Inventory) -> String {
-    let rows: Vec<_> = inventory.gpus.iter().map(row).collect();
+pub(crate) fn text(inventory: &Inventory, leased: &[String]) -> String {
+    let rows: Vec<_> = inventory.gpus.iter().map(|gpu| row(inventory, gpu, leased)).collect();
     let mut out = match rows.as_slice() {
         [] => NO_GPU.to_owned(),
-        rows => table::render(["INDEX", "NAME", "PCI", "UUID", "MODEL", "NUMA", "STATE"], rows),
+        rows => table::render(["INDEX", "NAME", "PCI", "UUID", "MODEL", "NUMA", "LEASE", "STATE"], rows),
     };
     if let Some(version) = &inventory.facts.driver_version {
         let parts = [
@@ -116,7 +188,20 @@ fn findings(inventory: &Inventory) -> String {
     out
 }
 
-fn row(gpu: &Gpu) -> [String; 7] {
+/// One GPU. It is usable only where nothing stops GPU containers.
+fn row(inventory: &Inventory, gpu: &Gpu, leased: &[String]) -> [String; 8] {
+    let filter = inventory.low_level.as_ref().is_some_and(|it| it.filter == Filter::NotEnforced);
+    let stop = inventory.findings.iter().find(|finding| finding.stops).map(|finding| finding.code.as_str());
+    let state = match (&gpu.unavailable, stop.or(filter.then_some("no-device-filter"))) {
+        (Some(it), _) => format!("unavailable: {}", it.why),
+        (None, Some(code)) => format!("not granted: {code}"),
+        (None, None) => "usable".to_owned(),
+    };
+    let lease = match (leased.contains(&gpu.pci), &gpu.unavailable) {
+        (true, _) => "leased",
+        (false, None) => "free",
+        (false, Some(_)) => "",
+    };
     [
         gpu.index.map(|index| index.to_string()).unwrap_or_default(),
         gpu.minor.map(|minor| format!("nvidia{minor}")).unwrap_or_default(),
@@ -124,6 +209,7 @@ fn row(gpu: &Gpu) -> [String; 7] {
         gpu.uuid.clone().unwrap_or_default(),
         gpu.model.clone().unwrap_or_default(),
         gpu.numa.map(|numa| numa.to_string()).unwrap_or_default(),
-        gpu.unavailable.as_ref().map_or_else(|| "usable".to_owned(), |it| format!("unavailable: {}", it.why)),
+        lease.to_owned(),
+        state,
     ]
 }

@@ -106,6 +106,36 @@ fn a_node_without_gpus_says_so_at_the_first_refresh() {
     assert_eq!(node.call(&["inventory", "refresh"]).1, "nothing changed: this node has no NVIDIA GPU\n");
 }
 
+/// At boot: whoever waits goes on when the driver is ready, at once when there is no GPU, and with 3 when it does not come.
+#[test]
+fn a_refresh_waits_for_the_driver_and_makes_nodes_where_it_is_told_to() {
+    let Some(node) = Node::make() else { return };
+    assert_eq!(node.call(&["inventory", "refresh", "--wait", "600s"]).0, 0, "there is nothing to wait for");
+    for wrong in ["30", "s", "-1s", "11m", "1h"] {
+        assert_eq!(node.call(&["inventory", "refresh", &format!("--wait={wrong}")]).0, 2, "{wrong}");
+    }
+    for name in ["nvidia0", "nvidiactl"] {
+        fs::remove_file(node.path(&format!("node/dev/{name}"))).unwrap();
+    }
+    let (code, out, _) = node.call(&["inventory", "refresh", "--wait", "0s"]);
+    assert!(code == 3 && out.contains("ctl-missing"), "{code} {out}");
+    assert_eq!(node.call(&["inventory", "refresh"]).0, 0, "nobody waited");
+    let (_, out, _) = node.call(&["inventory"]);
+    assert!(out.contains("not granted: ctl-missing") && !out.contains("usable"), "{out}");
+
+    let (code, out, _) = node.call(&["inventory", "refresh", "--make-nodes", "--wait", "0s"]);
+    assert!(code == 0 && out.contains("/dev/nvidia0\n") && out.contains("/dev/char/195:255\n"), "{code} {out}");
+    let (_, out, _) = node.call(&["lease", "acquire", "--holder", "vm:a", "--ids", "nvidia0"]);
+    assert!(!out.is_empty());
+    let (_, out, _) = node.call(&["inventory"]);
+    let states: Vec<_> =
+        out.lines().filter(|line| line.contains("usable")).map(|line| line.contains("leased")).collect();
+    assert_eq!((states.len(), states.iter().filter(|leased| **leased).count()), (4, 1), "{out}");
+
+    fs::remove_dir_all(node.path("node/sys")).unwrap();
+    assert_eq!(node.call(&["inventory", "refresh", "--wait", "600s"]).0, 0, "without a GPU nobody waits");
+}
+
 #[test]
 fn a_control_plane_reserves_by_its_own_json() {
     let Some(node) = Node::make() else { return };

@@ -7,6 +7,7 @@ use node::driver::Information;
 use node::pci::Device;
 
 use super::nodes::{DevRoot, Trouble, gpu_major, mismatch};
+use super::vfio;
 
 /// A GPU on the PCI bus.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +16,8 @@ pub(crate) struct Function {
     pub(crate) device: Device,
     /// Its DRM devices: name, major, minor.
     pub(crate) drm: Vec<(String, u32, u32)>,
+    /// The other devices of its IOMMU group.
+    pub(crate) group: Vec<Device>,
 }
 
 /// What the driver says about the GPUs that it holds, by PCI address.
@@ -27,7 +30,7 @@ pub(crate) fn gpus(functions: &[Function], held: &Held, facts: &Facts, dev: &Dev
     for function in functions {
         let device = &function.device;
         let held = held.iter().find(|(pci, _)| *pci == device.address).map(|(_, information)| information);
-        let node = own_node(device, held, facts, dev, &mut findings);
+        let node = own_node(function, held, facts, dev, &mut findings);
         let (mut nodes, unavailable) = match node {
             Ok(node) => (vec![node], None),
             Err(reason) => (Vec::new(), Some(reason)),
@@ -45,6 +48,7 @@ pub(crate) fn gpus(functions: &[Function], held: &Held, facts: &Facts, dev: &Dev
             device_id: format!("0x{:04x}", device.device),
             driver: device.driver.clone(),
             numa: device.numa,
+            iommu_group: device.iommu_group,
             nodes,
             unavailable,
             ..Gpu::default()
@@ -59,25 +63,36 @@ pub(crate) fn gpus(functions: &[Function], held: &Held, facts: &Facts, dev: &Dev
 
 /// A GPU's `/dev/nvidiaN`, or why it cannot be granted.
 fn own_node(
-    device: &Device,
+    function: &Function,
     held: Option<&Information>,
     facts: &Facts,
     dev: &DevRoot<'_>,
     findings: &mut Vec<Finding>,
 ) -> Result<DeviceNode, Unavailable> {
     let no = |state, why: &str| Err(Unavailable::new(state, why));
-    match device.driver.as_deref() {
+    let pci = &function.device.address;
+    match function.device.driver.as_deref() {
         Some("nvidia") => {}
-        None => return no(State::Unbound, "no kernel driver holds it"),
-        Some("vfio-pci") => return no(State::Vfio, "bound to vfio-pci, for a virtual machine"),
+        Some(driver) if vfio::is_driver(driver) => return no(State::Vfio, &vfio::why(driver, function)),
         Some(other) => {
-            return no(State::OtherDriver, &format!("held by the kernel driver {other}, not by nvidia"));
+            let why = format!(
+                "held by the kernel driver {other}, not by nvidia; keep {other} from loading, or write {pci} to /sys/bus/pci/drivers/{other}/unbind and then to /sys/bus/pci/drivers/nvidia/bind"
+            );
+            return no(State::OtherDriver, &why);
         }
+        None if facts.driver_version.is_some() => {
+            let why = format!("no kernel driver holds it; write {pci} to /sys/bus/pci/drivers/nvidia/bind");
+            return no(State::Unbound, &why);
+        }
+        None => {}
     }
     if facts.driver_version.is_none() {
-        return no(State::DriverMissing, "the nvidia kernel module is not loaded");
+        return no(State::DriverMissing, "the nvidia kernel module is not loaded; run `modprobe nvidia`");
     }
-    let Some(held) = held else { return no(State::Lost, "the driver does not list it: lost, or not initialised") };
+    let Some(held) = held else {
+        let why = "the driver holds it and does not list it: it fell off the bus, or was never initialised; `dmesg | grep NVRM` says more, and a reset or a reboot may bring it back";
+        return no(State::Lost, why);
+    };
     if held.excluded {
         return no(State::Excluded, "excluded by an option of the nvidia kernel module");
     }
@@ -85,9 +100,12 @@ fn own_node(
         return no(State::NodeMissing, "the driver does not tell its device minor, so its node is unknown");
     };
     dev.node(&format!("nvidia{minor}"), (gpu_major(facts), minor), Role::Compute).map_err(|trouble| match trouble {
-        Trouble::Missing(path) => {
-            Unavailable::new(State::NodeMissing, format!("{path} does not exist; run `nvidia-modprobe -c {minor}`"))
-        }
+        Trouble::Missing(path) => Unavailable::new(
+            State::NodeMissing,
+            format!(
+                "{path} does not exist; run `nvidia-modprobe -c {minor}`, or `quilt-gpu inventory refresh --make-nodes`"
+            ),
+        ),
         Trouble::Mismatch(message) => {
             findings.push(mismatch(message.clone()));
             Unavailable::new(State::NodeMismatch, message)

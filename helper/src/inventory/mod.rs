@@ -2,10 +2,12 @@
 //!
 //! It loads no library of the driver, and starts no program but the low-level runtime (`probe`).
 
+mod busy;
 mod changes;
 mod files;
 mod gpus;
 mod links;
+mod make;
 mod nodes;
 mod places;
 mod platform;
@@ -17,13 +19,16 @@ mod sockets;
 mod store;
 #[allow(dead_code)] // filled by the sources
 mod told;
+mod vfio;
 
 use contract::config::Host;
+use contract::gpu::Gpu;
 use contract::inventory::{Facts, Finding, Inventory, SCHEMA};
 use node::driver::Information;
 
 pub use changes::{changes, in_words};
 pub(crate) use links::make as make_links;
+pub(crate) use make::make as make_nodes;
 pub use store::{Refreshed, current, look, refresh, seen};
 
 use gpus::Function;
@@ -76,6 +81,8 @@ pub(crate) fn assemble(seen: Seen, dev: &DevRoot<'_>) -> Inventory {
             let (files, of_files) = files::files(driver.files, tree, version);
             findings.extend(of_gpus.into_iter().chain(of_control).chain(of_libraries).chain(of_files));
             (inventory.control, inventory.libraries, inventory.files) = (control, libraries, files);
+            let nodes = inventory.gpus.iter().flat_map(|gpu| &gpu.nodes).chain(&inventory.control);
+            findings.extend(nodes::odd_modes(nodes));
         }
     }
     inventory.findings = findings;
@@ -84,11 +91,19 @@ pub(crate) fn assemble(seen: Seen, dev: &DevRoot<'_>) -> Inventory {
 
 /// GPUs that virtual machines hold need no driver here.
 fn driver_missing(inventory: &Inventory) -> Option<Finding> {
-    let waiting = inventory.gpus.iter().filter(|gpu| gpu.driver.as_deref() != Some("vfio-pci")).count();
-    (waiting > 0).then(|| Finding {
+    let waiting: Vec<&Gpu> =
+        inventory.gpus.iter().filter(|gpu| !gpu.driver.as_deref().is_some_and(vfio::is_driver)).collect();
+    let mut others: Vec<&str> = waiting.iter().filter_map(|gpu| gpu.driver.as_deref()).collect();
+    others.sort_unstable();
+    others.dedup();
+    let held = if others.is_empty() { String::new() } else { format!("; {} holds some", others.join(", ")) };
+    (!waiting.is_empty()).then(|| Finding {
         code: "driver-missing".into(),
         stops: true,
-        message: format!("{waiting} NVIDIA GPU(s) on the bus and no nvidia kernel module loaded; run `modprobe nvidia`, or install the driver"),
+        message: format!(
+            "{} NVIDIA GPU(s) on the bus and no nvidia kernel module loaded{held}; run `modprobe nvidia`, or install the driver",
+            waiting.len()
+        ),
     })
 }
 

@@ -114,6 +114,18 @@ const CONTROL: [Control; 4] = [
     },
 ];
 
+/// Names and numbers of the nodes that a loaded driver has: those that every GPU needs, and the GPUs' own. None of a number
+/// that the kernel does not list.
+pub(crate) fn of_driver(facts: &Facts) -> Vec<(String, (u32, u32))> {
+    let gpus = major(facts, &["nvidia", "nvidia-frontend"]);
+    let uvm = major(facts, &["nvidia-uvm"]);
+    let control = CONTROL
+        .iter()
+        .filter_map(|control| Some((control.name.to_owned(), (if control.uvm { uvm } else { gpus }?, control.minor))));
+    let own = facts.driver_gpus.iter().filter_map(|gpu| Some((format!("nvidia{}", gpu.minor?), (gpus?, gpu.minor?))));
+    if facts.driver_version.is_some() { control.chain(own).collect() } else { Vec::new() }
+}
+
 /// The control nodes of a loaded driver, and what is wrong with them.
 pub(crate) fn control(facts: &Facts, dev: &DevRoot<'_>) -> (Vec<DeviceNode>, Vec<Finding>) {
     let (mut nodes, mut findings) = (Vec::new(), Vec::new());
@@ -134,6 +146,22 @@ pub(crate) fn control(facts: &Facts, dev: &DevRoot<'_>) -> (Vec<DeviceNode>, Vec
         }
     }
     (nodes, findings)
+}
+
+/// Nodes that not even their owner may open: the module's option is decimal, and an octal number in it makes such modes.
+pub(crate) fn odd_modes<'a>(nodes: impl Iterator<Item = &'a DeviceNode>) -> Option<Finding> {
+    let odd = nodes.filter(|node| node.mode & 0o600 != 0o600);
+    let odd: Vec<String> = odd
+        .map(|node| format!("{} (mode {:04o}, owner {}:{})", node.host_path, node.mode, node.uid, node.gid))
+        .collect();
+    (!odd.is_empty()).then(|| Finding {
+        code: "device-mode".into(),
+        stops: false,
+        message: format!(
+            "not even their owner may read and write {}; NVreg_DeviceFileMode is decimal: 438 is 0666, 432 is 0660",
+            odd.join(", ")
+        ),
+    })
 }
 
 /// A node whose number is not the kernel's stops every grant: nobody knows what it would open.

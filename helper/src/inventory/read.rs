@@ -22,11 +22,14 @@ use super::{Seen, platform, sockets};
 pub(crate) fn seen(host: &Host) -> Result<Seen, String> {
     let facts = node::facts(host).map_err(|cause| cause.to_string())?;
     let devices = pci::devices(host).map_err(|cause| cause.to_string())?;
-    let functions = devices
-        .into_iter()
-        .filter(pci::Device::is_gpu)
-        .map(|device| Function { drm: drm(host, &device.address), device })
-        .collect();
+    let group = |gpu: &pci::Device| {
+        let others = devices.iter().filter(|other| other.address != gpu.address);
+        others.filter(|other| gpu.iommu_group.is_some() && other.iommu_group == gpu.iommu_group).cloned().collect()
+    };
+    let gpus = devices.iter().filter(|device| device.is_gpu());
+    let function =
+        |gpu: &pci::Device| Function { drm: drm(host, &gpu.address), group: group(gpu), device: gpu.clone() };
+    let functions = gpus.map(function).collect();
     let held = driver::gpus(host).map_err(|cause| cause.to_string())?;
     let platform = platform::finding(host);
     let mut seen = Seen { facts, functions, held, driver: Driver::default(), platform, findings: Vec::new() };

@@ -9,6 +9,7 @@ use contract::inventory::Inventory;
 use node::{Mode, TrustError, read_trusted, write_atomic};
 use shim::Setup;
 
+use super::busy;
 use super::probe::{self, Turn};
 
 /// Largest stored inventory that is compared with, in bytes.
@@ -31,7 +32,7 @@ pub struct Refreshed {
 pub fn refresh(setup: &Setup) -> Result<Refreshed, String> {
     make_folder(setup.state_dir())?;
     let turn = Turn::wait(setup)?;
-    let mut inventory = super::discover(&setup.config.host)?;
+    let mut inventory = in_use(setup)?;
     // Without a GPU there is nothing to close.
     if !inventory.gpus.is_empty() {
         inventory.low_level = probe::low_level(setup, &turn)?;
@@ -61,7 +62,7 @@ pub fn refresh(setup: &Setup) -> Result<Refreshed, String> {
 /// What could not be read, and why.
 pub fn look(setup: &Setup) -> Result<Inventory, String> {
     let low_level = setup.low_level().ok().and_then(|path| probe::current(setup, &path));
-    super::discover(&setup.config.host).map(|inventory| Inventory { low_level, ..inventory })
+    in_use(setup).map(|inventory| Inventory { low_level, ..inventory })
 }
 
 /// The stored inventory, to grant from: made anew when it is missing, when the node has changed since, or when
@@ -82,9 +83,16 @@ pub fn current(setup: &Setup) -> Result<Inventory, Refusal> {
 /// `DRIVER_NOT_READY` when the node lacks something, `INTERNAL` when it cannot be looked at.
 pub fn seen(setup: &Setup) -> Result<Inventory, Refusal> {
     shim::read_inventory(setup).or_else(|_| {
-        let inventory = super::discover(&setup.config.host).map_err(|why| Refusal::internal("inventory", &why))?;
+        let inventory = in_use(setup).map_err(|why| Refusal::internal("inventory", &why))?;
         shim::ready(inventory)
     })
+}
+
+/// What the node has, and who uses it without a lease.
+fn in_use(setup: &Setup) -> Result<Inventory, String> {
+    let mut inventory = super::discover(&setup.config.host)?;
+    busy::judge(setup, &mut inventory);
+    Ok(inventory)
 }
 
 /// The state folder is nobody's business but root's.

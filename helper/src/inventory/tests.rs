@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::capability::Capability;
+use contract::gpu::State;
 use contract::inventory::{FileId, FileKind, Role};
 use linker::elf::{Class, EM_X86_64, Elf, Kind};
 use node::pci::Device;
@@ -26,7 +27,7 @@ fn facts() -> Facts {
 fn function(pci: &str) -> Function {
     Function {
         device: Device { address: pci.into(), driver: Some("nvidia".into()), ..Device::default() },
-        drm: Vec::new(),
+        ..Function::default()
     }
 }
 
@@ -174,6 +175,19 @@ fn nodes_that_are_missing_or_wrong() {
     }
 }
 
+/// D17: 0666 and 0660 of `video` are as they should be; 666 taken for decimal is not.
+#[test]
+fn modes_that_lock_everybody_out_are_told() {
+    for (mode, told) in [(0o666, false), (0o660, false), (0o600, false), (0o1232, true), (0o440, true), (0, true)] {
+        let mut made = Made::new();
+        made.nodes.insert("nvidia1", AtName::Char { number: (195, 1), mode, owner: (0, 27) });
+        let inventory = made.inventory();
+        assert_eq!(codes(&inventory), if told { vec![("device-mode", false)] } else { vec![] }, "{mode:o}");
+        let words = format!("/dev/nvidia1 (mode {mode:04o}, owner 0:27)");
+        assert_eq!(inventory.findings.iter().any(|finding| finding.message.contains(&words)), told, "{mode:o}");
+    }
+}
+
 #[test]
 fn the_uvm_module_is_not_loaded_whatever_lies_in_dev() {
     let mut made = Made::new();
@@ -193,22 +207,49 @@ fn an_older_driver_calls_its_major_nvidia_frontend() {
 #[test]
 fn gpus_that_cannot_be_granted_say_why() {
     type Change = fn(&mut Made);
-    let table: [(Change, &str); 9] = [
-        (|made| made.functions[1].device.driver = None, "no kernel driver"),
-        (|made| made.functions[1].device.driver = Some("vfio-pci".into()), "vfio-pci"),
-        (|made| made.functions[1].device.driver = Some("nouveau".into()), "nouveau"),
-        (|made| made.held.retain(|(pci, _)| pci != "0000:41:00.0"), "does not list"),
-        (|made| made.held[1].1.excluded = true, "excluded"),
-        (|made| made.held[1].1.minor = None, "device minor"),
-        (|made| drop(made.nodes.remove("nvidia0")), "/dev/nvidia0 does not exist"),
-        (|made| drop(made.nodes.insert("nvidia0", AtName::Other("a regular file".into()))), "a regular file"),
-        (|made| made.held[0].1.minor = Some(0), "several GPUs"),
+    let table: [(Change, State, &str); 12] = [
+        (
+            |made| made.functions[1].device.driver = None,
+            State::Unbound,
+            "write 0000:41:00.0 to /sys/bus/pci/drivers/nvidia/bind",
+        ),
+        (|made| made.functions[1].device.driver = Some("vfio-pci".into()), State::Vfio, "vfio-pci"),
+        (|made| made.functions[1].device.driver = Some("nvgrace_gpu_vfio_pci".into()), State::Vfio, "no IOMMU group"),
+        (
+            |made| {
+                made.functions[1].device.driver = Some("vfio-pci".into());
+                made.functions[1].device.iommu_group = Some(7);
+            },
+            State::Vfio,
+            "IOMMU group 7, alone: viable",
+        ),
+        (
+            |made| made.functions[1].device.driver = Some("nouveau".into()),
+            State::OtherDriver,
+            "/sys/bus/pci/drivers/nouveau/unbind",
+        ),
+        (|made| made.held.retain(|(pci, _)| pci != "0000:41:00.0"), State::Lost, "does not list"),
+        (|made| made.held[1].1.excluded = true, State::Excluded, "excluded"),
+        (|made| made.held[1].1.minor = None, State::NodeMissing, "device minor"),
+        (
+            |made| drop(made.nodes.remove("nvidia0")),
+            State::NodeMissing,
+            "/dev/nvidia0 does not exist; run `nvidia-modprobe -c 0`",
+        ),
+        (
+            |made| drop(made.nodes.insert("nvidia0", AtName::Other("a regular file".into()))),
+            State::NodeMismatch,
+            "a regular file",
+        ),
+        (|made| drop(made.nodes.insert("nvidia0", char_node(195, 9))), State::NodeMismatch, "device 195:9"),
+        (|made| made.held[0].1.minor = Some(0), State::Ambiguous, "several GPUs"),
     ];
-    for (change, part) in table {
+    for (change, state, part) in table {
         let mut made = Made::new();
         change(&mut made);
         let inventory = made.inventory();
         let gpu = &inventory.gpus[1];
+        assert_eq!(gpu.unavailable.as_ref().map(|it| it.state), Some(state), "{part}");
         let reason = gpu.unavailable.as_ref().map_or("", |it| it.why.as_str());
         assert!(reason.contains(part), "{part}: {reason}");
         assert_eq!((gpu.index, gpu.nodes.as_slice()), (None, &[][..]), "{part}");
@@ -224,7 +265,8 @@ fn without_a_driver_hardware_is_listed_and_nothing_given() {
     made.held.clear();
     let inventory = made.inventory();
     assert_eq!(codes(&inventory), [("driver-missing", true)]);
-    assert!(inventory.gpus.iter().all(|gpu| !gpu.usable()));
+    let states: Vec<_> = inventory.gpus.iter().map(|gpu| gpu.unavailable.as_ref().unwrap().state).collect();
+    assert_eq!(states, [State::DriverMissing; 2]);
     assert!(inventory.control.is_empty() && inventory.libraries.is_empty() && inventory.files.is_empty());
 
     let mut made = Made::new();

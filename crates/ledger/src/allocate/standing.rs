@@ -32,10 +32,11 @@ impl Standing {
 
     /// Why there are not so many free ones: code, rule and help of the refusal. Nothing when there are.
     pub(super) fn lacks(&self, wanted: usize) -> Option<(Code, &'static str, &'static str)> {
-        let usable = self.free + self.taken;
-        let waiting = self.unusable.iter().filter(|(state, _)| state.awaits_driver()).map(|(_, number)| number).sum();
-        let of = |usable: usize, more: usize| wanted <= usable + more;
-        if of(self.free, 0) {
+        let number = |is: fn(State) -> bool| -> usize {
+            self.unusable.iter().filter(|(state, _)| is(*state)).map(|(_, number)| number).sum()
+        };
+        let (waiting, busy) = (number(State::awaits_driver), number(|state| state == State::Busy));
+        if wanted <= self.free {
             return None;
         }
         let mend = "try again when the node's GPUs are in order, or ask for fewer";
@@ -43,9 +44,14 @@ impl Standing {
             [(state, _)] => state.rule(),
             _ => "gpu-unavailable",
         };
-        Some(if of(usable, 0) {
+        // What may be over since the inventory was made comes first: both codes have the runtime look again.
+        Some(if wanted <= self.free + waiting {
+            (Code::DriverNotReady, rule, mend)
+        } else if wanted <= self.free + busy {
+            (Code::GpuUnavailable, rule, mend)
+        } else if wanted <= self.free + self.taken {
             (Code::CapacityFull, "capacity", "try again when another container has ended, or ask for fewer")
-        } else if of(usable, waiting) {
+        } else if wanted <= self.free + self.taken + waiting {
             (Code::DriverNotReady, rule, mend)
         } else {
             (Code::GpuUnavailable, rule, mend)

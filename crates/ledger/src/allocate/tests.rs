@@ -32,7 +32,8 @@ fn ask(inventory: &Inventory, taken: &[u32], request: &Request, previous: &[u32]
 #[test]
 fn every_state_is_counted_under_its_name() {
     use State::*;
-    let table: [(&[State], u32, &[u32], Code, &str, &str); 16] = [
+    type Row = (&'static [State], u32, &'static [u32], Code, &'static str, &'static str);
+    let table: [Row; 18] = [
         (&[Unbound], 1, &[], Code::GpuUnavailable, "gpu-unbound", "1 present, 0 free: 1 without a driver"),
         (&[Vfio], 1, &[], Code::GpuUnavailable, "gpu-vfio", "0 free: 1 bound to vfio-pci"),
         (&[OtherDriver], 1, &[], Code::GpuUnavailable, "gpu-other-driver", "1 held by another driver"),
@@ -62,6 +63,15 @@ fn every_state_is_counted_under_its_name() {
             "1 free: 1 lost, 1 bound to vfio-pci, 1 taken",
         ),
         (&[Lost, NodeMissing], 3, &[3], Code::DriverNotReady, "gpu-unavailable", "1 without a device node, 1 taken"),
+        (
+            &[Busy, Lost],
+            2,
+            &[3],
+            Code::GpuUnavailable,
+            "gpu-unavailable",
+            "1 in use outside any lease, 1 lost, 1 taken",
+        ),
+        (&[NodeMissing, Lost], 2, &[3], Code::DriverNotReady, "gpu-unavailable", "1 lost, 1 taken"),
         (&[Busy, Busy], 4, &[], Code::GpuUnavailable, "gpu-busy", "2 free: 2 in use outside any lease"),
     ];
     for (states, asked, taken, code, rule, words) in table {

@@ -1,0 +1,143 @@
+//! Nodes on which not every GPU is ready, and driver files besides libraries: what containers get there, and what those are
+//! told that get nothing.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use integration::{QuiltOptions, Result, Site, Spec};
+
+use crate::Bench;
+
+fn put(path: PathBuf, content: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+}
+
+/// A node with so many GPUs, and further lines of `[policy]`.
+fn bench(test: &str, gpus: u64, policy: &str) -> Result<Option<Bench>> {
+    let Some(bench) = Bench::on(test, || Site::with(|host| host.gpus(gpus), &QuiltOptions::default()))? else {
+        return Ok(None);
+    };
+    let config = bench.site.quilt.config();
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(config, text.replacen("[policy]\n", &format!("[policy]\n{policy}\n"), 1)).unwrap();
+    Ok(Some(bench))
+}
+
+fn asking(count: &str) -> Spec {
+    Spec::new().env("QUILT_GPU_COUNT", count)
+}
+
+#[test]
+fn manifests_come_with_graphics_firmware_and_sockets_by_policy() -> Result<()> {
+    let test = "manifests_come_with_graphics_firmware_and_sockets_by_policy";
+    let version = "535.309.01";
+    let firmware = format!("/lib/firmware/nvidia/{version}/gsp_ga10x.bin");
+    let (manifest, socket) = ("/usr/share/vulkan/icd.d/nvidia_icd.json", "/run/nvidia-persistenced/socket");
+    for (policy, capabilities, expected) in [
+        ("", "compute,utility", [false, false, false]),
+        ("", "graphics", [true, false, false]),
+        ("firmware = true\nsockets = ['persistenced']", "compute,utility", [false, true, true]),
+    ] {
+        let policy = format!("capabilities = 'compute,utility,graphics'\n{policy}");
+        let Some(bench) = bench(test, 1, &policy)? else { return Ok(()) };
+        let root = &bench.site.host.root;
+        put(root.join(&manifest[1..]), r#"{"ICD": {"library_path": "libGLX_nvidia.so.0"}}"#);
+        put(root.join(&firmware[1..]), "firmware");
+        fs::create_dir_all(root.join("run/nvidia-persistenced")).unwrap();
+        let _listens = UnixListener::bind(root.join(&socket[1..])).unwrap();
+        let seen = bench.see("files", &asking("1").env("QUILT_GPU_CAPABILITIES", capabilities))?;
+        let found = [manifest, &firmware, socket].map(|path| {
+            let mount = seen.mount(path);
+            assert!(mount.is_none_or(|mount| mount["options"].as_str().unwrap().starts_with("ro")), "{mount:?}");
+            mount.is_some()
+        });
+        assert_eq!(found, expected, "{policy:?} {capabilities}");
+    }
+    Ok(())
+}
+
+/// One lost, one for a virtual machine: neither is granted, both are named, the third is as good as ever.
+#[test]
+fn gpus_that_are_not_ready_are_named_and_the_others_serve() -> Result<()> {
+    let Some(bench) = bench("gpus_that_are_not_ready_are_named_and_the_others_serve", 3, "")? else { return Ok(()) };
+    let host = &bench.site.host;
+    let [lost, machine, good] = host.gpus.as_slice() else { panic!("{:?}", host.gpus) };
+    fs::remove_dir_all(host.root.join("proc/driver/nvidia/gpus").join(&lost.pci)).unwrap();
+    fs::remove_dir_all(host.root.join("proc/driver/nvidia/gpus").join(&machine.pci)).unwrap();
+    let driver = host.root.join("sys/bus/pci/devices").join(&machine.pci).join("driver");
+    fs::remove_file(&driver).unwrap();
+    symlink("../../../bus/pci/drivers/vfio-pci", driver).unwrap();
+
+    let words = "2 GPUs asked, 3 present, 1 free: 1 lost, 1 bound to vfio-pci";
+    bench.refused("two", &bench.bundle("two", &asking("2"))?, &["GPU_UNAVAILABLE", words])?;
+    for (id, gpu, words) in [("lost", lost, "does not list"), ("machine", machine, "for a virtual machine")] {
+        let bundle = bench.bundle(id, &Spec::new().env("QUILT_GPU_IDS", &gpu.pci))?;
+        bench.refused(id, &bundle, &["GPU_UNAVAILABLE", words])?;
+    }
+    assert_eq!(bench.sleeper("good", &asking("1"))?.gpus()?, [good.minor].into());
+    let words = "1 GPU asked, 3 present, 0 free: 1 lost, 1 bound to vfio-pci, 1 taken";
+    bench.refused("one", &bench.bundle("one", &asking("1"))?, &["CAPACITY_FULL", words])?;
+    Ok(())
+}
+
+/// D14, D19: a driver without its nodes is said to be so; where policy has the helper make them, the container just starts.
+#[test]
+fn missing_nodes_are_named_or_made() -> Result<()> {
+    for (policy, made) in [("", false), ("make_nodes = true", true)] {
+        let Some(bench) = bench("missing_nodes_are_named_or_made", 1, policy)? else { return Ok(()) };
+        let host = &bench.site.host;
+        let name = host.gpus[0].name();
+        let node = |name: &str| host.root.join("dev").join(name);
+        for name in [&name, "nvidia-uvm"] {
+            fs::remove_file(node(name)).unwrap();
+        }
+        if made {
+            assert_eq!(bench.see("made", &asking("1"))?.gpus()?.len(), 1);
+            assert!(node(&name).exists() && host.root.join("dev/char/511:0").exists());
+            // Gone once more, while the inventory that is stored has it.
+            fs::remove_file(node(&name)).unwrap();
+            assert_eq!(bench.see("again", &asking("1"))?.gpus()?.len(), 1);
+            continue;
+        }
+        let command = format!("nvidia-modprobe -c {}", host.gpus[0].minor);
+        let by_id = bench.bundle("by-id", &Spec::new().env("QUILT_GPU_IDS", &name))?;
+        bench.refused("by-id", &by_id, &["DRIVER_NOT_READY", &command])?;
+        let by_count = bench.bundle("by-count", &asking("1"))?;
+        bench.refused("by-count", &by_count, &["DRIVER_NOT_READY", "0 free: 1 without a device node"])?;
+        assert!(!node(&name).exists());
+    }
+    Ok(())
+}
+
+/// Somebody who asked nobody has a GPU open: it is not granted until that ends, and then without another word.
+#[test]
+fn a_gpu_in_use_outside_leases_is_left_alone_until_it_is_free() -> Result<()> {
+    let Some(bench) = bench("a_gpu_in_use_outside_leases_is_left_alone_until_it_is_free", 1, "")? else {
+        return Ok(());
+    };
+    let host = &bench.site.host;
+    let process = host.root.join("proc/4711");
+    put(process.join("comm"), "python3\n");
+    fs::create_dir_all(process.join("fd")).unwrap();
+    symlink(host.node(&host.gpus[0].name()), process.join("fd/5")).unwrap();
+    let bundle = bench.bundle("busy", &asking("1"))?;
+    bench.refused("busy", &bundle, &["GPU_UNAVAILABLE", "1 in use outside any lease"])?;
+    fs::remove_dir_all(&process).unwrap();
+    assert_eq!(bench.see("free", &asking("1"))?.gpus()?.len(), 1);
+    Ok(())
+}
+
+/// D43: no GPU of it is granted by halves, and who wants none does not notice.
+#[test]
+fn a_machine_that_is_not_supported_is_named() -> Result<()> {
+    let Some(bench) = bench("a_machine_that_is_not_supported_is_named", 1, "")? else { return Ok(()) };
+    put(bench.site.host.root.join("etc/nv_tegra_release"), "# R36");
+    let bundle = bench.bundle("asking", &asking("1"))?;
+    bench.refused("asking", &bundle, &["DRIVER_NOT_READY", "Tegra", "not supported"])?;
+    assert!(bench.see("plain", &Spec::new())?.gpus()?.is_empty());
+    assert!(Path::new(&bench.site.quilt.state()).exists());
+    Ok(())
+}
