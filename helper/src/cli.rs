@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use contract::config::{DEFAULT_PATH, Host};
 use shim::Setup;
 
-use crate::commands::{audit, check, completions, contracts, demo, inventory, lease, manual, version};
+use crate::commands::{audit, check, completions, contracts, demo, inventory, lease, manual, source, version};
 use crate::exit::{Exit, Failure};
 use crate::handover;
 
@@ -76,6 +76,9 @@ enum Command {
     /// Writes the manual pages into a folder
     #[command(hide = true)]
     Man(manual::Args),
+    /// What the helper runs of itself to ask the driver
+    #[command(hide = true)]
+    Source(source::Args),
     /// The version of this program
     Version,
 }
@@ -169,6 +172,9 @@ fn later_command(error: &clap::Error, args: &[OsString]) -> Option<&'static str>
 }
 
 fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
+    if let Command::Source(args) = &cli.command {
+        return source::run(args, out);
+    }
     let setup = setup(&cli.global)?;
     tracing::info!(config = %setup.path.display(), root = %setup.config.host.root, "set up");
     let context = Context { setup, format: cli.global.format, out };
@@ -181,7 +187,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Demo(args) => demo::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
         Command::Man(args) => manual::run(&args),
-        Command::Version => version::run(context),
+        Command::Source(_) | Command::Version => version::run(context),
     }
 }
 
@@ -211,7 +217,7 @@ fn setup(global: &Global) -> Result<Setup, Failure> {
         if !root.is_dir() {
             return Err(Failure::Usage(format!("--host-root {text} is no folder")));
         }
-        setup.config.host = Host { root: text.into(), ..Host::default() };
+        setup.config.host = Host { root: text.into(), nvml: setup.config.host.nvml, ..Host::default() };
     }
     Ok(setup)
 }

@@ -2,13 +2,17 @@
 //!
 //! Everything here may be slow and may link what it likes; nothing of it is linked into the runtime or the hook.
 
+mod child;
 pub mod cli;
 mod commands;
+mod confine;
 mod demo;
 mod exit;
 mod handover;
 pub mod inventory;
+mod nvml;
 mod record;
+mod smi;
 mod table;
 
 pub use exit::{Exit, Failure};

@@ -143,11 +143,11 @@ fn config_toml(quilt: &Quilt, host: &FakeHost, options: &QuiltOptions) -> Result
         low_level.push(quoted(path)?);
     }
     let mut toml = String::new();
-    // Writing to a String cannot fail.
+    // The node is made up: its driver cannot be asked. Writing to a String cannot fail.
     let _ = write!(
         toml,
         "[paths]\nstate_dir = {}\nlog_dir = {}\nhelper = {}\n\n\
-         [host]\nroot = {}\ndriver_root = {}\ndev_root = {}\n\n\
+         [host]\nroot = {}\ndriver_root = {}\ndev_root = {}\nnvml = \"off\"\n\n\
          [policy]\nverify = \"{}\"\n\n\
          [runtime]\nlow_level = [{}]\n\n{}",
         quoted(&quilt.state())?,

@@ -70,11 +70,29 @@ pub struct Host {
     pub dev_root: String,
     /// Folders in the driver's root that are searched for its libraries before all others, by absolute path there.
     pub driver_folders: Vec<String>,
+    /// `auto` or `off`.
+    pub nvml: Nvml,
+}
+
+/// Whether the driver's own libraries and programs are asked about the GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Nvml {
+    /// NVML where it can be loaded, else `nvidia-smi`; only while the driver is loaded.
+    #[default]
+    Auto,
+    /// Neither: only what the kernel shows counts.
+    Off,
 }
 
 impl Default for Host {
     fn default() -> Self {
-        Self { root: "/".into(), driver_root: String::new(), dev_root: String::new(), driver_folders: Vec::new() }
+        Self {
+            root: "/".into(),
+            driver_root: String::new(),
+            dev_root: String::new(),
+            driver_folders: Vec::new(),
+            nvml: Nvml::default(),
+        }
     }
 }
 
@@ -240,7 +258,7 @@ pub struct Runtime {
 
 settings!(tables Config { paths, host, policy, request, runtime, allow });
 settings!(Paths { state_dir, log_dir, helper, hook });
-settings!(Host { root, driver_root, dev_root, driver_folders });
+settings!(Host { root, driver_root, dev_root, driver_folders, nvml });
 settings!(Policy {
     profile,
     verify,
@@ -263,6 +281,7 @@ settings!(RequestPolicy {
     pod_reservation_seconds
 });
 settings!(Runtime { low_level });
+word!(Nvml { Auto = "auto", Off = "off" });
 word!(Profile { Standard = "standard", Hardened = "hardened" });
 word!(Verify { Always = "always", Off = "off" });
 word!(Socket { Persistenced = "persistenced", Fabricmanager = "fabricmanager", Mps = "mps" });

@@ -8,6 +8,7 @@ pub(crate) mod demo;
 pub(crate) mod inventory;
 pub(crate) mod lease;
 pub(crate) mod manual;
+pub(crate) mod source;
 pub(crate) mod version;
 
 #[cfg(test)]

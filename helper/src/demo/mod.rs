@@ -81,7 +81,7 @@ pub(crate) fn prepare(folder: &Path) -> Result<Setup, Failure> {
     let own = std::env::current_exe().map_err(failed)?;
     let at = |name: &str| folder.join(name).display().to_string();
     let text = format!(
-        "[paths]\nstate_dir = {:?}\nlog_dir = {:?}\nhelper = {:?}\n[host]\nroot = {:?}\n",
+        "[paths]\nstate_dir = {:?}\nlog_dir = {:?}\nhelper = {:?}\n[host]\nroot = {:?}\nnvml = \"off\"\n",
         at("state"),
         at("log"),
         own.display().to_string(),

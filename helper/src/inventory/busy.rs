@@ -14,7 +14,7 @@ use nix::sys::stat::{major, minor};
 use shim::Setup;
 
 /// The driver's own daemons and what watches GPUs, as the kernel shortens their names: they have all GPUs open, always.
-const WATCHERS: [&str; 8] = [
+const WATCHERS: [&str; 9] = [
     "dcgm-exporter",
     "dcgmi",
     "nv-fabricmanage",
@@ -23,6 +23,8 @@ const WATCHERS: [&str; 8] = [
     "nvidia-imex",
     "nvidia-persiste",
     "nvidia-smi",
+    // Ourselves, asking NVML.
+    "quilt-gpu",
 ];
 
 /// A process that has a device open.

@@ -54,11 +54,18 @@ pub(crate) fn gpus(functions: &[Function], held: &Held, facts: &Facts, dev: &Dev
             ..Gpu::default()
         });
     }
-    refuse_shared_minors(&mut gpus);
-    for (gpu, index) in gpus.iter_mut().filter(|gpu| gpu.usable()).zip(0..) {
-        gpu.index = Some(index);
-    }
     (gpus, findings)
+}
+
+/// What follows from which of them are usable: they alone have an index, and nodes to give.
+pub(super) fn settle(gpus: &mut [Gpu]) {
+    let mut index = 0..;
+    for gpu in gpus {
+        gpu.index = if gpu.usable() { index.next() } else { None };
+        if !gpu.usable() {
+            gpu.nodes.clear();
+        }
+    }
 }
 
 /// A GPU's `/dev/nvidiaN`, or why it cannot be granted.
@@ -125,20 +132,4 @@ fn drm_nodes(function: &Function, dev: &DevRoot<'_>, findings: &mut Vec<Finding>
         }
     }
     nodes
-}
-
-/// Two GPUs with one node would be granted to two containers.
-fn refuse_shared_minors(gpus: &mut [Gpu]) {
-    let minors: Vec<u32> = gpus.iter().filter(|gpu| gpu.usable()).filter_map(|gpu| gpu.minor).collect();
-    for gpu in gpus.iter_mut().filter(|gpu| gpu.usable()) {
-        if let Some(minor) = gpu.minor
-            && minors.iter().filter(|other| **other == minor).count() > 1
-        {
-            gpu.unavailable = Some(Unavailable::new(
-                State::Ambiguous,
-                format!("the driver gives device minor {minor} to several GPUs"),
-            ));
-            gpu.nodes.clear();
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! What this node has: read from any host root, put together without I/O, stored for everything else to read.
 //!
-//! It loads no library of the driver, and starts no program but the low-level runtime (`probe`).
+//! It loads no library of the driver into this process; programs are started by `probe` (the low-level runtime) and `sources`
+//! (the driver's own) alone.
 
 mod busy;
 mod changes;
@@ -8,6 +9,7 @@ mod files;
 mod gpus;
 mod links;
 mod make;
+mod merge;
 mod nodes;
 mod places;
 mod platform;
@@ -16,9 +18,9 @@ mod read;
 mod root;
 mod search;
 mod sockets;
+mod sources;
 mod store;
-#[allow(dead_code)] // filled by the sources
-mod told;
+pub(crate) mod told;
 mod vfio;
 
 use contract::config::Host;
@@ -34,8 +36,10 @@ pub use store::{Refreshed, current, look, refresh, seen};
 use gpus::Function;
 use nodes::DevRoot;
 use search::Driver;
+use told::Answer;
 
 /// Everything that was read of a node; from here on nothing is.
+#[derive(Clone)]
 pub(crate) struct Seen {
     pub(crate) facts: Facts,
     pub(crate) functions: Vec<Function>,
@@ -46,27 +50,45 @@ pub(crate) struct Seen {
     pub(crate) platform: Option<Finding>,
     /// What reading itself found wrong.
     pub(crate) findings: Vec<Finding>,
+    /// What the driver's own interfaces answered.
+    pub(crate) answers: Vec<Answer>,
+    /// What was known before.
+    pub(crate) earlier: Option<Inventory>,
 }
 
-/// Looks at the node.
+/// Looks at the node. The driver itself is not asked.
 ///
 /// # Errors
 /// What could not be read, and why. A missing driver, node or file is a finding, no error.
 pub fn discover(host: &Host) -> Result<Inventory, String> {
+    Ok(with_nodes(host, read::seen(host)?))
+}
+
+/// Looks at the node and asks the driver about it; `earlier` is what was known.
+///
+/// # Errors
+/// As [`discover`]. A driver that does not answer is a finding too.
+pub(crate) fn asked(host: &Host, earlier: Option<Inventory>) -> Result<Inventory, String> {
     let seen = read::seen(host)?;
+    let answers = sources::ask(host, &with_nodes(host, seen.clone()));
+    Ok(with_nodes(host, Seen { answers, earlier, ..seen }))
+}
+
+fn with_nodes(host: &Host, seen: Seen) -> Inventory {
     let dev_root = host.dev_root();
     let look = |name: &str| read::at_name(&dev_root, name);
     let mut inventory = assemble(seen, &DevRoot { path: &dev_root, look: &look });
     let missing = links::missing(host, &inventory);
     inventory.findings.extend(missing);
-    Ok(inventory)
+    inventory
 }
 
 /// The inventory that these facts make.
 pub(crate) fn assemble(seen: Seen, dev: &DevRoot<'_>) -> Inventory {
-    let Seen { facts, functions, held, driver, platform, mut findings } = seen;
-    let (gpus, of_gpus) = gpus::gpus(&functions, &held, &facts, dev);
+    let Seen { facts, functions, held, driver, platform, mut findings, answers, earlier } = seen;
+    let (gpus, of_gpus) = gpus::gpus(&functions, &merge::completed(&held, &answers), &facts, dev);
     let mut inventory = Inventory { schema: SCHEMA, facts, gpus, ..Inventory::default() };
+    let of_sources = merge::merge(&mut inventory, &held, &answers, earlier.as_ref());
     if let Some(platform) = platform {
         inventory.findings.push(platform);
         return inventory;
@@ -79,7 +101,8 @@ pub(crate) fn assemble(seen: Seen, dev: &DevRoot<'_>) -> Inventory {
             let (control, of_control) = nodes::control(&inventory.facts, dev);
             let (libraries, tree, of_libraries) = files::libraries(driver.libraries, version);
             let (files, of_files) = files::files(driver.files, tree, version);
-            findings.extend(of_gpus.into_iter().chain(of_control).chain(of_libraries).chain(of_files));
+            let of_driver = of_gpus.into_iter().chain(of_sources).chain(of_control);
+            findings.extend(of_driver.chain(of_libraries).chain(of_files));
             (inventory.control, inventory.libraries, inventory.files) = (control, libraries, files);
             let nodes = inventory.gpus.iter().flat_map(|gpu| &gpu.nodes).chain(&inventory.control);
             findings.extend(nodes::odd_modes(nodes));

@@ -21,8 +21,8 @@ use container::{Container, Failure};
 /// Why a container tells nothing.
 const ENDED: &str = "the container's process ended before it was looked at";
 
-/// How long somebody else may look.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long somebody else may look: longer than a driver that does not answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The lock of whoever looks at the node: probes would sweep each other's containers away.
 pub(super) struct Turn {

@@ -32,7 +32,16 @@ pub(crate) fn seen(host: &Host) -> Result<Seen, String> {
     let functions = gpus.map(function).collect();
     let held = driver::gpus(host).map_err(|cause| cause.to_string())?;
     let platform = platform::finding(host);
-    let mut seen = Seen { facts, functions, held, driver: Driver::default(), platform, findings: Vec::new() };
+    let mut seen = Seen {
+        facts,
+        functions,
+        held,
+        driver: Driver::default(),
+        platform,
+        findings: Vec::new(),
+        answers: Vec::new(),
+        earlier: None,
+    };
     let root = match Root::open(Path::new(host.driver_root())) {
         Ok(root) => root,
         Err(cause) => {

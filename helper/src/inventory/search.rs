@@ -32,7 +32,7 @@ const EVERY: &[Capability] = &[
 ];
 
 /// What was found, each library once, in the order of the rules.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Driver {
     /// Every library that is the driver's by its name; those that are no ELF files too.
     pub(crate) libraries: Vec<(Candidate, Option<Elf>)>,

@@ -32,14 +32,14 @@ pub struct Refreshed {
 pub fn refresh(setup: &Setup) -> Result<Refreshed, String> {
     make_folder(setup.state_dir())?;
     let turn = Turn::wait(setup)?;
-    let mut inventory = in_use(setup)?;
+    let path = setup.state_dir().join(shim::INVENTORY);
+    let before = read_trusted(&path, MAX_INVENTORY);
+    let old: Option<Inventory> = before.as_ref().ok().and_then(|file| contract::read::document(&file.bytes).ok());
+    let mut inventory = in_use(setup, old.clone())?;
     // Without a GPU there is nothing to close.
     if !inventory.gpus.is_empty() {
         inventory.low_level = probe::low_level(setup, &turn)?;
     }
-    let path = setup.state_dir().join(shim::INVENTORY);
-    let before = read_trusted(&path, MAX_INVENTORY);
-    let old = before.as_ref().ok().and_then(|file| contract::read::document(&file.bytes).ok());
     let bytes = serde_json::to_vec_pretty(&inventory)
         .map_err(|cause| format!("cannot write the inventory as JSON: {cause}"))?;
     if !before.as_ref().is_ok_and(|file| file.bytes == bytes) {
@@ -62,7 +62,7 @@ pub fn refresh(setup: &Setup) -> Result<Refreshed, String> {
 /// What could not be read, and why.
 pub fn look(setup: &Setup) -> Result<Inventory, String> {
     let low_level = setup.low_level().ok().and_then(|path| probe::current(setup, &path));
-    in_use(setup).map(|inventory| Inventory { low_level, ..inventory })
+    in_use(setup, stored(setup)).map(|inventory| Inventory { low_level, ..inventory })
 }
 
 /// The stored inventory, to grant from: made anew when it is missing, when the node has changed since, or when
@@ -83,16 +83,22 @@ pub fn current(setup: &Setup) -> Result<Inventory, Refusal> {
 /// `DRIVER_NOT_READY` when the node lacks something, `INTERNAL` when it cannot be looked at.
 pub fn seen(setup: &Setup) -> Result<Inventory, Refusal> {
     shim::read_inventory(setup).or_else(|_| {
-        let inventory = in_use(setup).map_err(|why| Refusal::internal("inventory", &why))?;
+        let inventory = in_use(setup, stored(setup)).map_err(|why| Refusal::internal("inventory", &why))?;
         shim::ready(inventory)
     })
 }
 
 /// What the node has, and who uses it without a lease.
-fn in_use(setup: &Setup) -> Result<Inventory, String> {
-    let mut inventory = super::discover(&setup.config.host)?;
+fn in_use(setup: &Setup, earlier: Option<Inventory>) -> Result<Inventory, String> {
+    let mut inventory = super::asked(&setup.config.host, earlier)?;
     busy::judge(setup, &mut inventory);
     Ok(inventory)
+}
+
+/// What the last refresh stored, fresh or not.
+fn stored(setup: &Setup) -> Option<Inventory> {
+    let file = read_trusted(&setup.state_dir().join(shim::INVENTORY), MAX_INVENTORY).ok()?;
+    contract::read::document(&file.bytes).ok()
 }
 
 /// The state folder is nobody's business but root's.

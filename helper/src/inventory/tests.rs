@@ -47,6 +47,8 @@ struct Made {
     nodes: BTreeMap<&'static str, AtName>,
     libraries: Vec<(Candidate, Option<Elf>)>,
     programs: Vec<Extra>,
+    answers: Vec<Answer>,
+    earlier: Option<Inventory>,
 }
 
 impl Made {
@@ -75,6 +77,8 @@ impl Made {
                 candidate: candidate("usr/bin/nvidia-smi"),
                 leads: None,
             }],
+            answers: Vec::new(),
+            earlier: None,
         }
     }
 
@@ -87,6 +91,8 @@ impl Made {
             driver: Driver { libraries: self.libraries, files: self.programs },
             platform: None,
             findings: Vec::new(),
+            answers: self.answers,
+            earlier: self.earlier,
         };
         assemble(seen, &DevRoot { path: "/dev", look: &look })
     }

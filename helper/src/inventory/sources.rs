@@ -1,0 +1,101 @@
+//! Asks the driver's own interfaces about its GPUs: each in a process of its own, with a time limit and nothing of our
+//! environment. Whoever hangs, crashes or floods is a source that failed, never a failed inventory.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use contract::config::{Host, Nvml};
+use contract::inventory::{FileKind, Inventory};
+
+use super::told::{Answer, Kind, Message, NVML, SMI, Silence};
+use crate::child::{self, Trouble};
+use crate::smi;
+
+/// The driver may have to start every GPU first, which takes seconds on large machines.
+const LIMIT: Duration = Duration::from_secs(20);
+/// More than any answer for the largest machines.
+const MOST: usize = 8 << 20;
+
+/// What the sources say about the GPUs that the driver holds, as far as `seen` has them. Nobody is asked without a loaded
+/// driver: the libraries would load it.
+pub(super) fn ask(host: &Host, seen: &Inventory) -> Vec<Answer> {
+    let held = |driver: &Option<String>| driver.as_deref() == Some("nvidia");
+    let asked: Vec<&str> = seen.gpus.iter().filter(|gpu| held(&gpu.driver)).map(|gpu| gpu.pci.as_str()).collect();
+    let Some(own) = own_program().filter(|_| host.nvml == Nvml::Auto) else { return Vec::new() };
+    if seen.facts.driver_version.is_none() || asked.is_empty() {
+        return Vec::new();
+    }
+    let mut answers = Vec::new();
+    let library = seen.libraries.iter().find(|library| library.soname == "libnvidia-ml.so.1" && library.bits == 64);
+    answers.extend(library.map(|library| nvml(&own, &library.host_path, &asked)));
+    let others_would_fail = |answer: &Answer| !matches!(answer, Err(Silence { kind: Kind::Failed, .. }));
+    if !answers.iter().any(others_would_fail) {
+        let program =
+            seen.files.iter().find(|file| file.kind == FileKind::Program && file.path.ends_with("/nvidia-smi"));
+        answers.extend(program.map(|program| nvidia_smi(&own, host.driver_root(), &program.host_path)));
+    }
+    answers
+}
+
+/// The program that asks: this one. A test of a part of it is another.
+fn own_program() -> Option<PathBuf> {
+    if cfg!(test) { None } else { std::env::current_exe().ok() }
+}
+
+fn nvml(own: &Path, library: &str, asked: &[&str]) -> Answer {
+    let mut command = Command::new(own);
+    command.args(["source", "nvml", library]).args(asked);
+    let (printed, _) = child::output(&mut command, LIMIT, MOST).map_err(|trouble| silence(NVML, library, &trouble))?;
+    message(&printed).unwrap_or_else(|| {
+        Err(Silence::failed(NVML, format!("the process that asked {library} ended without an answer")))
+    })
+}
+
+/// The answer is on a line of its own: the library may print what it likes.
+fn message(printed: &[u8]) -> Option<Answer> {
+    let line = printed.split(|byte| *byte == b'\n').rfind(|line| line.starts_with(b"{\"told\":"))?;
+    contract::read::document::<Message>(line).ok()?.answer()
+}
+
+fn nvidia_smi(own: &Path, root: &str, program: &str) -> Answer {
+    let inside =
+        std::fs::canonicalize(root).ok().and_then(|root| Some(Path::new(program).strip_prefix(root).ok()?.to_owned()));
+    let Some(inside) = inside else {
+        return Err(Silence::failed(SMI, format!("{program} does not lie in {root}")));
+    };
+    let mut command = Command::new(own);
+    command.args(["source", "program", root]).arg(Path::new("/").join(inside)).args(["--", "-q", "-x"]);
+    let (printed, success) =
+        child::output(&mut command, LIMIT, MOST).map_err(|trouble| silence(SMI, program, &trouble))?;
+    let answer = smi::told(&printed);
+    match answer {
+        Ok(_) if !success => Err(Silence::failed(SMI, format!("{program} fails after it has answered"))),
+        Err(silence) => Err(Silence { why: format!("{program}: {}", silence.why), ..silence }),
+        told => told,
+    }
+}
+
+fn silence(source: &str, what: &str, trouble: &Trouble) -> Silence {
+    let kind = if matches!(trouble, Trouble::Slow(_)) { Kind::Slow } else { Kind::Failed };
+    Silence { source: source.to_owned(), kind, why: format!("{what}: {trouble}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::told::Told;
+
+    #[test]
+    fn an_answer_is_found_whatever_is_printed_around_it() {
+        let told = Told { source: NVML.into(), driver_version: Some("550.1".into()), ..Told::default() };
+        let line = serde_json::to_string(&Message::from(Ok(told.clone()))).unwrap();
+        assert_eq!(message(format!("NVML: hello\n{line}\nbye").as_bytes()), Some(Ok(told)));
+        let silent = Silence { source: NVML.into(), kind: Kind::Mismatch, why: "x".into() };
+        let line = serde_json::to_string(&Message::from(Err(silent.clone()))).unwrap();
+        assert_eq!(message(line.as_bytes()), Some(Err(silent)));
+        for printed in ["", "{}", "{\"told\":null,\"silence\":null}", "{\"told\":{", "{\"told\":{\"source\":1}}"] {
+            assert_eq!(message(printed.as_bytes()), None, "{printed}");
+        }
+    }
+}
