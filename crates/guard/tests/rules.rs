@@ -153,6 +153,27 @@ fn shapes_that_runtimes_read_differently() {
     assert_eq!(both(&Spec::rules(&many)).0, "UNSAFE_SPEC spec-size");
 }
 
+/// What a deny takes from an allow of the tenant's: its letters, from what it matches of the same kind.
+#[test]
+fn denies_of_the_tenants_take_letters() {
+    let tenant = |denied: &str| {
+        let deny = Rule { allow: false, ..parse_list_line(denied).unwrap() };
+        let list = [parse_list_line("c 10:229 rwm").unwrap(), deny];
+        let written = granted_rules(&list, &[], &Numbers::read(&Fake::default()).unwrap());
+        texts(&written).split_off(1)
+    };
+    for (denied, left) in [
+        ("c 10:229 w", &["allow c 10:229 rm"][..]),
+        ("c 10:* rw", &["allow c 10:229 m"]),
+        ("c *:229 rwm", &[]),
+        ("a *:* rwm", &[]),
+        ("b 10:229 rwm", &["allow c 10:229 rwm"]),
+        ("c 10:230 rwm", &["allow c 10:229 rwm"]),
+    ] {
+        assert_eq!(tenant(denied), left, "{denied}");
+    }
+}
+
 /// Lists that one reading alone leaves open, so that no other one makes up for it.
 #[test]
 fn each_reading_alone_opens() {
