@@ -78,6 +78,7 @@ helper = "$workspace/target/release/quilt-gpu"
 root = "$host"
 driver_root = "$host"
 dev_root = "$host/dev"
+nvml = "off"
 
 [runtime]
 low_level = ["$2"]
