@@ -76,6 +76,35 @@ fn mig_mode_with_and_without_instances() {
     assert_eq!(states(&inventory).iter().filter(|state| **state == "mig-empty").count(), 1);
 }
 
+/// What the inventory makes parts of: ids, names, UUIDs, of slots that are not all taken.
+#[test]
+fn mig_devices_are_told_with_their_ids_and_profiles() {
+    let topology = topology("a100-mig");
+    let Some(node) = Node::of(&topology) else { return };
+    let library = node.root().join(format!("{LIBRARIES}/libnvidia-ml.so.{}", topology.driver_version));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quilt-gpu"));
+    command.env_clear().args(["source", "nvml"]).arg(library).args(topology.gpus.iter().map(|gpu| &gpu.pci));
+    let told: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    let instances = |gpu: usize| -> Vec<Value> {
+        let all = told["told"]["gpus"][gpu]["instances"].as_array().unwrap().iter();
+        all.map(|it| json!([it["index"], it["gi"], it["ci"], it["profile"], it["memory_mb"]])).collect()
+    };
+    assert_eq!(instances(2).len(), 7);
+    assert_eq!(
+        instances(3),
+        [
+            json!([0, 1, 0, "3g.20gb", 19968]),
+            json!([2, 2, 0, "2c.4g.20gb", 20096]),
+            json!([3, 2, 1, "2c.4g.20gb", 20096])
+        ]
+    );
+    assert_eq!(instances(4), [json!([0, 0, 0, "7g.40gb", 40320])]);
+    assert_eq!(instances(7), [json!([0, 9, 0, "1g.5gb+me", 4864]), json!([1, 3, 0, "2g.10gb", 9856])]);
+    let uuid = &topology.gpus[7].instances[1].as_ref().unwrap().uuid;
+    assert_eq!(told["told"]["gpus"][7]["instances"][1]["uuid"], json!(uuid));
+    assert_eq!(instances(0), [] as [Value; 0]);
+}
+
 #[test]
 fn a_lost_gpu_and_failing_ones_leave_the_others_usable() {
     let Some(node) = Node::of(&topology("lost")) else { return };
@@ -256,9 +285,12 @@ fn nvidias_library_without_a_driver_is_a_clear_finding_and_changes_nothing() {
 fn prints_a_file(node: &Node, xml: &str) -> Option<()> {
     let program = node.root().join("usr/bin/nvidia-smi");
     fs::create_dir_all(program.parent()?).unwrap();
+    // It tries to make devices too, in the closed folder and where it could write.
     let source = r#"#include <stdio.h>
+#include <sys/stat.h>
 int main(int argc, char **argv) {
     if (argc != 3 || argv[1][1] != 'q' || argv[2][1] != 'x' || getenv("FAKE_NVML")) return 2;
+    if (!mknod("/dev/made", 0020666, 0x103) || !mknod("/made", 0020666, 0x103)) return 3;
     FILE *file = fopen("/answer.xml", "r");
     for (int c; (c = fgetc(file)) != EOF;) putchar(c);
     return 0;
