@@ -251,6 +251,12 @@ impl State {
     pub fn awaits_driver(self) -> bool {
         matches!(self, Self::DriverMissing | Self::NodeMissing)
     }
+
+    /// Whether it can end without any fact changing that contracts rest on: only a new look tells.
+    #[must_use]
+    pub fn may_be_over(self) -> bool {
+        matches!(self, Self::NodeMissing | Self::NodeMismatch | Self::Busy)
+    }
 }
 
 impl Unavailable {

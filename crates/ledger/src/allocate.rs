@@ -4,7 +4,7 @@
 
 mod standing;
 
-use contract::gpu::{Gpu, Unavailable};
+use contract::gpu::{Gpu, State, Unavailable};
 use contract::inventory::Inventory;
 use contract::request::Request;
 use contract::{Code, Refusal};
@@ -202,7 +202,12 @@ fn is_kind(gpu: &Gpu, kind: Option<&str>) -> bool {
 /// The refusal of a GPU that is named and cannot be granted.
 fn unavailable(id: &str, why: &Unavailable) -> Refusal {
     let code = if why.state.awaits_driver() { Code::DriverNotReady } else { Code::GpuUnavailable };
-    let message = format!("{id} cannot be used now: {}", why.why);
+    // Whose program that is, no tenant needs to know.
+    let told = match why.state {
+        State::Busy => "in use outside any lease; `quilt-gpu inventory` on the node says by whom",
+        _ => &why.why,
+    };
+    let message = format!("{id} cannot be used now: {told}");
     Refusal::new(code, why.state.rule(), message, "name another GPU, or ask by count")
 }
 

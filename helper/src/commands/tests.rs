@@ -136,6 +136,22 @@ fn a_refresh_waits_for_the_driver_and_makes_nodes_where_it_is_told_to() {
     assert_eq!(node.call(&["inventory", "refresh", "--wait", "600s"]).0, 0, "without a GPU nobody waits");
 }
 
+/// Somebody's program that has a GPU open keeps it from being leased, and no longer than it runs.
+#[test]
+fn a_gpu_in_use_can_be_leased_when_that_is_over() {
+    let Some(node) = Node::make() else { return };
+    let process = node.path("node/proc/4711");
+    fs::create_dir_all(format!("{process}/fd")).unwrap();
+    fs::write(format!("{process}/comm"), "python3\n").unwrap();
+    std::os::unix::fs::symlink(node.path("node/dev/nvidia0"), format!("{process}/fd/3")).unwrap();
+    assert_eq!(node.call(&["inventory", "refresh"]).0, 0);
+    let acquire = |holder: &str| node.call(&["lease", "acquire", "--holder", holder, "--ids", "nvidia0"]);
+    let (code, _, err) = acquire("vm:a");
+    assert!(code == 3 && err.contains("in use outside any lease") && !err.contains("4711"), "{code} {err}");
+    fs::remove_dir_all(&process).unwrap();
+    assert_eq!(acquire("vm:a").0, 0);
+}
+
 #[test]
 fn a_control_plane_reserves_by_its_own_json() {
     let Some(node) = Node::make() else { return };

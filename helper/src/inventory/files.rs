@@ -111,7 +111,8 @@ pub(crate) fn libraries(
         let bits = if elf.class == Class::Elf64 { 64 } else { 32 };
         let capabilities = capabilities(families::library_capabilities(&soname));
         let known = libraries.iter().any(|library| library.soname == soname && library.bits == bits);
-        if known || capabilities.is_empty() || candidate.is_of_another(version) {
+        let doubtful = OWN_VERSION.contains(&stem) && candidate.is_of_another(version);
+        if known || capabilities.is_empty() || doubtful {
             continue;
         }
         if !candidate.trusted {

@@ -5,6 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use contract::Refusal;
+use contract::gpu::Gpu;
 use contract::inventory::Inventory;
 use node::{Mode, TrustError, read_trusted, write_atomic};
 use shim::Setup;
@@ -65,16 +66,20 @@ pub fn look(setup: &Setup) -> Result<Inventory, String> {
     in_use(setup, stored(setup)).map(|inventory| Inventory { low_level, ..inventory })
 }
 
-/// The stored inventory, to grant from: made anew when it is missing, when the node has changed since, or when
-/// something stopped GPUs then, which may have been mended.
+/// The stored inventory, to grant from: made anew when it is missing, when the node has changed since, or when something
+/// kept GPUs from being granted then that may be over.
 ///
 /// # Errors
 /// `DRIVER_NOT_READY` or `CONTRACT_STALE` when a fresh one does not serve either, `INTERNAL` when it cannot be made.
 pub fn current(setup: &Setup) -> Result<Inventory, Refusal> {
-    shim::read_inventory(setup).or_else(|_| {
-        refresh(setup).map_err(|cause| Refusal::internal("inventory-refresh", &cause))?;
-        shim::read_inventory(setup)
-    })
+    let may_be_over = |gpu: &Gpu| gpu.unavailable.as_ref().is_some_and(|why| why.state.may_be_over());
+    match shim::read_inventory(setup) {
+        Ok(inventory) if !inventory.gpus.iter().any(may_be_over) => Ok(inventory),
+        _ => {
+            refresh(setup).map_err(|cause| Refusal::internal("inventory-refresh", &cause))?;
+            shim::read_inventory(setup)
+        }
+    }
 }
 
 /// The inventory that a container would be granted from now; nothing is stored.

@@ -1,12 +1,13 @@
 //! Nodes on which not every GPU is ready, and driver files besides libraries: what containers get there, and what those are
 //! told that get nothing.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use integration::{QuiltOptions, Result, Site, Spec};
+use integration::{PROBE_ALL, QuiltOptions, Result, Seen, Site, Spec};
 
 use crate::Bench;
 
@@ -56,6 +57,24 @@ fn manifests_come_with_graphics_firmware_and_sockets_by_policy() -> Result<()> {
         });
         assert_eq!(found, expected, "{policy:?} {capabilities}");
     }
+    Ok(())
+}
+
+/// A `run` has hooks that judge and verify: what we put there ourselves is no tenant's, in the strict profile too.
+#[test]
+fn run_keeps_what_policy_gives() -> Result<()> {
+    let Some(bench) = bench("run_keeps_what_policy_gives", 1, "profile = 'hardened'\nsockets = ['persistenced']")?
+    else {
+        return Ok(());
+    };
+    let root = &bench.site.host.root;
+    fs::create_dir_all(root.join("run/nvidia-persistenced")).unwrap();
+    let _listens = UnixListener::bind(root.join("run/nvidia-persistenced/socket")).unwrap();
+    // The strict profile takes the right to make nodes, and with it the probe's way to try numbers.
+    let bundle = bench.bundle("run", &asking("1").args(PROBE_ALL))?;
+    let seen = Seen::of(&bench.runc.run("run", &bundle)?.checked()?.stdout)?;
+    assert!(seen.mount("/run/nvidia-persistenced/socket").is_some());
+    assert_eq!(seen.gpus_by_node()?.len(), 1);
     Ok(())
 }
 

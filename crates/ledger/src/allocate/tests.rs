@@ -85,6 +85,7 @@ fn every_state_is_counted_under_its_name() {
         // By name it is refused for what it is, and the others are there.
         let named = ask(&node, taken, &ids(&["nvidia0"]), &[]).unwrap_err();
         assert_eq!(named.rule, states[0].rule(), "{named}");
+        assert_eq!(named.message.ends_with(": why"), states[0] != Busy, "{named}");
         assert_eq!(states[0].awaits_driver(), named.code == Code::DriverNotReady, "{named}");
         if states.len() > 1 {
             assert_eq!(ask(&node, &[], &count(1), &[]).unwrap(), [2]);
