@@ -633,6 +633,21 @@ fn an_exception_turns_a_refusal_into_a_note_for_whom_it_names() {
     }
 }
 
+/// A privileged container with a GPU, where one lets it: what counts instead of its list has no GPU, and no rule twice.
+#[test]
+fn a_privileged_container_that_is_let_have_a_gpu_gets_no_other() {
+    let exceptions = vec![exception("privileged", None, None)];
+    for profile in [By::default(), hardened()] {
+        let by = By { gpu: true, exceptions: exceptions.clone(), ..by(profile) };
+        let machine = machine();
+        let judgement = judge_text(&Spec::privileged().text(), &by, &machine);
+        assert_eq!(verdict(&judgement), "ok");
+        assert_eq!(guard::open_gpus(&judgement.rules, &guard::Numbers::read(&machine).unwrap(), &[]), None);
+        let twice = |(at, rule)| judgement.rules[..at].contains(rule);
+        assert!(judgement.rules.len() > 20 && !judgement.rules.iter().enumerate().any(twice));
+    }
+}
+
 #[test]
 fn what_no_exception_reaches() {
     let everything: Vec<Exception> =
