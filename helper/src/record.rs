@@ -21,5 +21,5 @@ pub(crate) fn append<const N: usize>(setup: &Setup, kind: Kind, fields: [(&str, 
 
 /// GPUs by all their names.
 pub(crate) fn gpus(gpus: &[Granted]) -> Value {
-    gpus.iter().map(|gpu| json!({ "name": gpu.name(), "pci": gpu.pci, "uuid": gpu.uuid })).collect()
+    gpus.iter().map(|gpu| json!({ "name": gpu.name(), "pci": gpu.pci, "uuid": gpu.driver_name() })).collect()
 }

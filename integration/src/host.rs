@@ -4,6 +4,7 @@
 //! Device nodes are real character devices, so that containers can be tried against them, but only
 //! ever below the fixture's folder. Nothing is started and the driver's programs are not run.
 
+mod mig;
 mod tree;
 
 use std::path::PathBuf;

@@ -5,7 +5,7 @@ use std::path::Path;
 use contract::inventory::Inventory;
 use contract::key::{Key, sha256};
 use contract::request::Asked;
-use contract::{Contract, Granted, Note, Refusal};
+use contract::{Contract, Note, Refusal};
 use ledger::Ledger;
 use node::Node;
 
@@ -128,8 +128,7 @@ fn would_grant(
             let inventory = inventory()?;
             let taken =
                 Ledger::open_existing(setup.state_dir()).map(|ledger| ledger.taken(&inventory)).unwrap_or_default();
-            let gpus = ledger::allocate(&inventory, &|pci| taken.iter().any(|t| t == pci), request, &[])?;
-            let granted: Vec<_> = gpus.iter().map(|gpu| Granted::of(gpu)).collect();
+            let granted = ledger::allocate(&inventory, &|slot| taken.iter().any(|t| t == slot), request, &[])?;
             let key = Key::of("check", "check");
             let contract =
                 ledger::draft(&inventory, &granted, request, &setup.config.policy, "dry-run", Some(&key), node::now())?;

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use cdi::{Edits, Hook, Mount, Stage};
-use contract::inventory::DeviceNode;
+use contract::inventory::{DeviceNode, Role};
 use contract::json::Node;
 use contract::{Code, Contract, Note, Refusal};
 use guard::{Judgement, Numbers};
@@ -102,12 +102,15 @@ fn has_user_namespace(spec: &Node<'_>) -> bool {
 fn groups(spec: &Node<'_>, nodes: &[DeviceNode]) -> Result<Vec<u32>, Refusal> {
     let user = |key| spec.path(&["process", "user", key]).and_then(Node::as_i64).unwrap_or(0);
     let mut gids = Vec::new();
-    for node in nodes.iter().filter(|node| node.mode & 0o006 != 0o006) {
+    // To open a capability's node is to read it.
+    let needed = |node: &DeviceNode| if node.role == Role::Caps { 0o4 } else { 0o6 };
+    for node in nodes.iter().filter(|node| node.mode & needed(node) != needed(node)) {
         let is = |id: u32, key| i64::from(id) == user(key);
-        if is(0, "uid") || is(node.uid, "uid") && node.mode & 0o600 == 0o600 {
+        let lets = |shift: u32| node.mode >> shift & needed(node) == needed(node);
+        if is(0, "uid") || is(node.uid, "uid") && lets(6) {
             continue;
         }
-        if node.mode & 0o060 != 0o060 {
+        if !lets(3) {
             let message =
                 format!("{} is mode {:04o} on this node: the container's user cannot open it", node.path, node.mode);
             let help = "run as root in the container, or have the operator set NVreg_DeviceFileMode";

@@ -44,7 +44,9 @@ pub fn read_inventory(setup: &Setup) -> Result<Inventory, Refusal> {
     let live =
         node::facts(&setup.config.host).map_err(|e| not_ready(format!("the node's facts cannot be read: {e}")))?;
     if live != inventory.facts {
-        return Err(stale("facts", "the node changed since its inventory was made"));
+        let what = inventory.facts.changed(&live).or_else(|| inventory.facts.instances_changed(&live));
+        let what = what.unwrap_or_else(|| "the driver tells names of GPUs that it did not tell then".to_owned());
+        return Err(stale("facts", &format!("the node changed since its inventory was made: {what}")));
     }
     ready(inventory)
 }
@@ -193,8 +195,8 @@ fn given_back(ledger: &Ledger, holder: &Holder, refusal: Refusal) -> Refusal {
 pub fn trusted(contract: &Contract, setup: &Setup) -> Result<(), Refusal> {
     let live = node::facts(&setup.config.host)
         .map_err(|e| stale("facts", &format!("the node's facts cannot be read: {e}")))?;
-    if !contract.facts.hold(&live) {
-        return Err(stale("facts", "the driver or its device numbers changed since the contract was made"));
+    if let Some(what) = contract.changed(&live) {
+        return Err(stale("facts", &format!("the node changed since the contract was made: {what}")));
     }
     for item in &contract.nodes {
         node::check_node(item).map_err(|why| stale("device", &why))?;

@@ -113,7 +113,7 @@ pub(crate) fn ended(
 pub(crate) fn reclaimed(setup: &Setup, list: &[Reclaimed]) -> Result<(), AuditError> {
     list.iter().try_for_each(|gone| {
         let lease = &gone.lease;
-        let gpu = Granted { pci: lease.pci.clone(), uuid: lease.uuid.clone(), minor: lease.minor };
+        let gpu = lease.clone().granted();
         // Of a reservation's tag nothing is told: it holds the token.
         let key = Key::parse(gone.tag.trim_start_matches("d-"));
         let mut fields = held(key.as_ref(), Some(&lease.holder));
@@ -125,7 +125,7 @@ pub(crate) fn reclaimed(setup: &Setup, list: &[Reclaimed]) -> Result<(), AuditEr
 
 /// GPUs by all their names.
 fn gpus(list: &[Granted]) -> Value {
-    list.iter().map(|gpu| json!({"name": gpu.name(), "pci": gpu.pci, "uuid": gpu.uuid})).collect()
+    list.iter().map(|gpu| json!({"name": gpu.name(), "pci": gpu.pci, "uuid": gpu.driver_name()})).collect()
 }
 
 /// Records something that happened to a container.

@@ -94,6 +94,9 @@ pub struct MigMode {
     pub pending: bool,
 }
 
+/// The profile of a partition whose profile no source told.
+pub const UNKNOWN_PROFILE: &str = "unknown";
+
 /// A part of a GPU that can be granted by itself: a MIG compute instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Partition {
@@ -105,7 +108,7 @@ pub struct Partition {
     pub gi: u32,
     /// Compute instance in it.
     pub ci: u32,
-    /// `1g.10gb`, `1c.2g.20gb`, `1g.10gb+me`.
+    /// `1g.10gb`, `1c.2g.20gb`, `1g.10gb+me`, or [`UNKNOWN_PROFILE`].
     pub profile: String,
     /// `MIG-…`, when the driver tells it.
     pub uuid: Option<String>,
@@ -189,10 +192,10 @@ word!(State {
 word!(LinkKind { Nvlink = "nvlink", Pix = "pix", Pxb = "pxb", Phb = "phb", Node = "node", Sys = "sys" });
 
 impl Gpu {
-    /// Whether it may be granted.
+    /// Whether it may be granted as a whole. One that is cut into partitions never is.
     #[must_use]
     pub fn usable(&self) -> bool {
-        self.unavailable.is_none()
+        self.unavailable.is_none() && self.partitions.is_empty()
     }
 
     /// Whether `id` names it: `nvidiaN` (device minor), UUID, or PCI address in any of its spellings.
@@ -200,9 +203,54 @@ impl Gpu {
     pub fn is_named(&self, id: &str) -> bool {
         let lower = id.to_ascii_lowercase();
         self.minor.is_some_and(|minor| lower == format!("nvidia{minor}"))
-            || self.uuid.as_ref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(id))
+            || is_uuid(id, self.uuid.as_deref())
             || pci_address(&lower).is_some_and(|pci| pci == self.pci)
     }
+
+    /// Why this partition cannot be granted now, itself or with its GPU; nothing when it can.
+    #[must_use]
+    pub fn without<'a>(&'a self, partition: &'a Partition) -> Option<&'a Unavailable> {
+        self.unavailable.as_ref().or(partition.unavailable.as_ref())
+    }
+
+    /// The partition that `id` names: `MIG-<uuid>`, `MIG-GPU-<uuid>/<gi>/<ci>`, or a name of the GPU and a position, as in
+    /// `0:1` and `nvidia3:1`.
+    #[must_use]
+    pub fn partition_named(&self, id: &str) -> Option<&Partition> {
+        if self.partitions.is_empty() {
+            return None;
+        }
+        let of_gpu = |word: &str| self.is_named(word) || word.parse().ok() == self.index.map(u64::from);
+        let named = |part: &&Partition| {
+            is_uuid(id, part.uuid.as_deref()) || names_part(id, &of_gpu, (part.gi, part.ci), part.index)
+        };
+        self.partitions.iter().find(named)
+    }
+
+    /// The short name of a partition: `0:1`; of a GPU without a position, `nvidia3:1`.
+    #[must_use]
+    pub fn short_name(&self, partition: &Partition) -> String {
+        match (self.index, self.minor) {
+            (Some(index), _) => format!("{index}:{}", partition.index),
+            (None, Some(minor)) => format!("nvidia{minor}:{}", partition.index),
+            (None, None) => format!("{}:{}", self.pci, partition.index),
+        }
+    }
+}
+
+/// Whether a name means this part of a GPU: `MIG-GPU-<uuid>/<gi>/<ci>`, the only form before driver 470, or
+/// `<gpu>:<position>`. `of_gpu` says whether a word names the GPU.
+pub(crate) fn names_part(id: &str, of_gpu: &dyn Fn(&str) -> bool, (gi, ci): (u32, u32), position: u32) -> bool {
+    let end = format!("/{gi}/{ci}");
+    if let Some((mig, uuid)) = id.strip_suffix(end.as_str()).and_then(|start| start.split_at_checked(4)) {
+        return mig.eq_ignore_ascii_case("MIG-") && of_gpu(uuid);
+    }
+    id.strip_suffix(format!(":{position}").as_str()).is_some_and(of_gpu)
+}
+
+/// Whether a word is this UUID, in any case.
+pub(crate) fn is_uuid(word: &str, uuid: Option<&str>) -> bool {
+    uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(word))
 }
 
 impl State {

@@ -6,6 +6,7 @@
 use serde::Serialize;
 
 use crate::capability::Capability;
+pub use crate::facts::{DriverGpu, Facts, Instances};
 use crate::gpu::{Gpu, Link};
 use crate::json::Node;
 use crate::read::{self, FromJson, ReadError};
@@ -73,34 +74,8 @@ pub enum Filter {
     NotTried,
 }
 
-/// Facts that change when the node changes; a contract rests on them.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Facts {
-    /// `/proc/sys/kernel/random/boot_id`.
-    pub boot_id: String,
-    /// Version of the loaded NVIDIA kernel module, from `/proc/driver/nvidia/version`; absent without a driver.
-    pub driver_version: Option<String>,
-    /// Character majors that belong to GPUs, by name, from `/proc/devices`, sorted by name then number.
-    pub majors: Vec<(String, u32)>,
-    /// The GPUs that the driver holds (`/proc/driver/nvidia/gpus`), by PCI address.
-    pub driver_gpus: Vec<DriverGpu>,
-}
-
-/// What the driver calls a GPU. Binding in another order, or another card in the slot, gives an address other names.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct DriverGpu {
-    /// PCI address.
-    pub pci: String,
-    /// `GPU-…`, when the driver tells it.
-    pub uuid: Option<String>,
-    /// The N of `/dev/nvidiaN`, when the driver tells it.
-    pub minor: Option<u32>,
-}
-
 record!(Inventory { schema, facts, gpus, control, libraries, files, findings, cuda_version, links, low_level });
 
-record!(Facts { boot_id, driver_version, majors, driver_gpus });
-record!(DriverGpu { pci, uuid, minor });
 record!(DeviceNode { path, host_path, major, minor, mode, uid, gid, role });
 record!(FileId { dev, ino, size, ctime, ctime_nsec });
 record!(Library { host_path, soname, bits, capabilities, id, found_by });
@@ -261,23 +236,6 @@ impl FromJson for LowLevel {
     }
 }
 
-impl Facts {
-    /// Whether what rests on these facts holds while `now` is true. A name that the driver did not know then says nothing:
-    /// it learns some only when a GPU is first opened.
-    #[must_use]
-    pub fn hold(&self, now: &Self) -> bool {
-        fn agree<T: PartialEq>(then: &Option<T>, now: &Option<T>) -> bool {
-            then.is_none() || then == now
-        }
-        let same = |(then, now): (&DriverGpu, &DriverGpu)| {
-            then.pci == now.pci && agree(&then.uuid, &now.uuid) && agree(&then.minor, &now.minor)
-        };
-        (&self.boot_id, &self.driver_version, &self.majors) == (&now.boot_id, &now.driver_version, &now.majors)
-            && self.driver_gpus.len() == now.driver_gpus.len()
-            && self.driver_gpus.iter().zip(&now.driver_gpus).all(same)
-    }
-}
-
 /// A PCI address in sysfs spelling, from `0000:41:00.0`, `00000000:41:00.0`, `41:00.0`, in any case.
 #[must_use]
 pub fn pci_address(text: &str) -> Option<String> {
@@ -301,31 +259,6 @@ pub fn pci_address(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn facts_hold_until_a_known_name_is_another() {
-        let one = |uuid: Option<&str>, minor| Facts {
-            driver_gpus: vec![DriverGpu { pci: "0000:01:00.0".into(), uuid: uuid.map(str::to_owned), minor }],
-            ..Facts::default()
-        };
-        let then = one(Some("GPU-1"), Some(0));
-        for (then, now, hold) in [
-            (&then, then.clone(), true),
-            (&one(None, Some(0)), then.clone(), true),
-            (&one(None, None), then.clone(), true),
-            (&then, one(Some("GPU-2"), Some(0)), false),
-            (&then, one(Some("GPU-1"), Some(1)), false),
-            // A new card may not have told its name yet.
-            (&then, one(None, Some(0)), false),
-            (&then, Facts::default(), false),
-            (&Facts::default(), then.clone(), false),
-            (&then, Facts { boot_id: "other".into(), ..then.clone() }, false),
-            (&then, Facts { majors: vec![("nvidia".into(), 195)], ..then.clone() }, false),
-            (&then, Facts { driver_version: Some("570.1".into()), ..then.clone() }, false),
-        ] {
-            assert_eq!(then.hold(&now), hold, "{then:?} {now:?}");
-        }
-    }
 
     #[test]
     fn spellings_of_one_address() {

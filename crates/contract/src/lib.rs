@@ -6,6 +6,7 @@ pub mod capability;
 pub mod config;
 mod document;
 pub mod exception;
+mod facts;
 pub mod gpu;
 pub mod inventory;
 pub mod json;
@@ -17,5 +18,5 @@ pub mod refusal;
 pub mod request;
 pub mod rule;
 
-pub use document::{Contract, Granted, SCHEMA};
+pub use document::{Contract, Granted, GrantedPartition, SCHEMA};
 pub use refusal::{Code, Note, Refusal};

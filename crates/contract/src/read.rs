@@ -248,7 +248,8 @@ mod tests {
     use crate::capability::{Capabilities, Capability};
     use crate::gpu::{Gpu, Link, LinkKind, MigMode, Partition, State, Unavailable};
     use crate::inventory::{
-        DeviceNode, DriverFile, DriverGpu, Facts, FileId, FileKind, Filter, Finding, Inventory, Library, LowLevel, Role,
+        DeviceNode, DriverFile, DriverGpu, Facts, FileId, FileKind, Filter, Finding, Instances, Inventory, Library,
+        LowLevel, Role,
     };
     use crate::request::{Places, Request, Source};
     use crate::{Contract, Granted};
@@ -270,6 +271,7 @@ mod tests {
             driver_version: Some("535.1".into()),
             majors: vec![("nvidia".into(), 195)],
             driver_gpus: vec![DriverGpu { pci: "0000:01:00.0".into(), uuid: None, minor: Some(0) }],
+            instances: Instances(vec!["gpu0/gi7/ci0".into()]),
         };
         let gpu = Gpu {
             vendor: "nvidia".into(),
@@ -365,7 +367,11 @@ mod tests {
                 capabilities: Capabilities::default(),
                 places: Places::default(),
             },
-            gpus: inventory.gpus.iter().map(Granted::of).collect(),
+            gpus: inventory
+                .gpus
+                .iter()
+                .flat_map(|gpu| [Granted::of(gpu), Granted::of_part(gpu, &gpu.partitions[0])])
+                .collect(),
             nodes: inventory.control,
             libraries: inventory.libraries,
             files: inventory.files,

@@ -1,85 +1,72 @@
-//! Which GPUs answer a request: a pure decision over the inventory and what is taken.
+//! Which GPUs, or parts of them, answer a request: a pure decision over the inventory and what is taken.
 //!
 //! It never says who holds what: a tenant reads these words.
 
+mod partitions;
 mod standing;
 
 use contract::gpu::{Gpu, State, Unavailable};
 use contract::inventory::Inventory;
 use contract::request::Request;
-use contract::{Code, Refusal};
+use contract::{Code, Granted, Refusal};
 
+use partitions::One;
 use standing::Standing;
 
-/// Chooses the GPUs for a request, all or none.
+/// Chooses the GPUs, or the parts, for a request, all or none.
 ///
-/// `taken` says of a PCI address whether another holder has it; `previous` are the PCI addresses that this holder had
-/// last. By ids the answer keeps the request's order; by count it is in order of PCI address.
+/// `taken` says of a slot whether another holder has it; `previous` are the slots that this holder had last. By ids the
+/// answer keeps the request's order; by count it is in order of PCI address.
 ///
 /// # Errors
 /// `INVALID_GPU_REQUEST` (an ambiguous prefix, one GPU named twice, a count that is not the number of ids),
 /// `UNKNOWN_GPU` (not on this node, or more than it has), `GPU_UNAVAILABLE`, `CAPACITY_FULL`.
-pub fn allocate<'a>(
-    inventory: &'a Inventory,
+pub fn allocate(
+    inventory: &Inventory,
     taken: &dyn Fn(&str) -> bool,
     request: &Request,
     previous: &[String],
-) -> Result<Vec<&'a Gpu>, Refusal> {
+) -> Result<Vec<Granted>, Refusal> {
     allocate_where(inventory, taken, request, previous, &Gpu::usable)
 }
 
 /// The same where `usable` says which of the GPUs that are named can be given.
-pub(crate) fn allocate_where<'a>(
-    inventory: &'a Inventory,
+pub(crate) fn allocate_where(
+    inventory: &Inventory,
     taken: &dyn Fn(&str) -> bool,
     request: &Request,
     previous: &[String],
     usable: &dyn Fn(&Gpu) -> bool,
-) -> Result<Vec<&'a Gpu>, Refusal> {
-    if let Some(profile) = &request.profile {
-        let help = "leave the profile out to get whole GPUs";
-        let refusal = Refusal::new(Code::UnknownGpu, "request-profile", "this node has no MIG instances", help);
-        return Err(refusal.at(request.place("profile"), profile));
+) -> Result<Vec<Granted>, Refusal> {
+    if !request.ids.is_empty() {
+        return by_ids(inventory, taken, request, usable);
     }
-    if request.ids.is_empty() {
-        by_count(inventory, taken, request, previous)
-    } else {
-        by_ids(inventory, taken, request, usable)
-    }
+    by_count(inventory, taken, request, previous)
 }
 
-/// The GPUs (PCI addresses) that leases take, each given by the address and device minor it was made with.
-///
-/// A device number can move to another address while its container, which was given the number, goes on: then the lease
-/// takes both.
-pub fn taken<'a, 'l>(
-    inventory: &'a Inventory,
-    leases: impl Iterator<Item = (&'l str, Option<u32>)> + Clone,
-) -> Vec<&'a str> {
-    let is_taken =
-        |gpu: &&Gpu| leases.clone().any(|(pci, minor)| pci == gpu.pci || minor.is_some() && minor == gpu.minor);
-    inventory.gpus.iter().filter(is_taken).map(|gpu| gpu.pci.as_str()).collect()
-}
-
-fn by_count<'a>(
-    inventory: &'a Inventory,
+fn by_count(
+    inventory: &Inventory,
     taken: &dyn Fn(&str) -> bool,
     request: &Request,
     previous: &[String],
-) -> Result<Vec<&'a Gpu>, Refusal> {
+) -> Result<Vec<Granted>, Refusal> {
     let wanted = request.count as usize;
+    let (kind, profile) = (request.kind.as_deref(), request.profile.as_deref());
     let refused = |code, rule, message: String, help: &str| {
-        Refusal::new(code, rule, message, help).at(request.place("count"), request.count.to_string())
+        Err(Refusal::new(code, rule, message, help).at(request.place("count"), request.count.to_string()))
     };
     if wanted == 0 {
         let help = "ask for 1 or more, or leave the request out for no GPU";
-        return Err(refused(Code::InvalidGpuRequest, "request-count", "0 GPUs are asked for".to_owned(), help));
+        return refused(Code::InvalidGpuRequest, "request-count", "0 GPUs are asked for".to_owned(), help);
     }
-    let kind = request.kind.as_deref();
-    let mut matching: Vec<&Gpu> = inventory.gpus.iter().filter(|gpu| is_kind(gpu, kind)).collect();
+    let mut matching = partitions::matching(inventory, kind, profile);
     let present = matching.len();
     let of_kind = kind.map_or_else(String::new, |kind| format!(" of kind {kind:?}"));
-    let asked = count(wanted);
+    let asked = match profile {
+        Some(profile) if present == 0 => return Err(partitions::no_profile(inventory, request, profile, &of_kind)),
+        Some(profile) => format!("{} of {profile}", instances(wanted)),
+        None => count(wanted),
+    };
     if wanted > present {
         let all = inventory.gpus.len();
         let others = kind.map_or_else(String::new, |_| format!(", among {} in all", count(all)));
@@ -88,36 +75,34 @@ fn by_count<'a>(
             0 => "ask on a node that has such a GPU".to_owned(),
             _ => format!("ask for at most {present}"),
         };
-        return Err(refused(Code::UnknownGpu, "request-count", message, &help));
+        return refused(Code::UnknownGpu, "request-count", message, &help);
     }
     let standing = Standing::of(&matching, taken);
     if let Some((code, rule, help)) = standing.lacks(wanted) {
-        return Err(refused(code, rule, format!("{asked}{of_kind} asked, {standing}"), help));
+        return refused(code, rule, format!("{asked}{of_kind} asked, {standing}"), help);
     }
-    matching.retain(|gpu| gpu.usable() && !taken(&gpu.pci));
-    // What the holder had before comes first, then the lowest address: the same question has the same answer.
-    let is_new = |gpu: &Gpu| !previous.contains(&gpu.pci);
-    contract::order::sort_by(&mut matching, |a, b| (is_new(a), &a.pci).cmp(&(is_new(b), &b.pci)));
+    matching.retain(|one| one.usable() && !taken(&one.slot()));
+    // What the holder had before comes first, then the lowest: the same question has the same answer.
+    let is_new = |one: &One<'_>| !previous.contains(&one.slot());
+    contract::order::sort_by(&mut matching, |a, b| (is_new(a), a.key()).cmp(&(is_new(b), b.key())));
     matching.truncate(wanted);
-    contract::order::sort_by(&mut matching, |a, b| a.pci.cmp(&b.pci));
-    Ok(matching)
+    contract::order::sort_by(&mut matching, |a, b| a.key().cmp(&b.key()));
+    Ok(matching.iter().map(One::granted).collect())
 }
 
-fn by_ids<'a>(
-    inventory: &'a Inventory,
+fn by_ids(
+    inventory: &Inventory,
     taken: &dyn Fn(&str) -> bool,
     request: &Request,
     usable: &dyn Fn(&Gpu) -> bool,
-) -> Result<Vec<&'a Gpu>, Refusal> {
-    let chosen = named_gpus(inventory, request)?;
+) -> Result<Vec<Granted>, Refusal> {
+    let chosen = named_ones(inventory, request)?;
     let place = request.place("ids");
     let named = || request.ids.iter().zip(&chosen);
-    if let Some((id, why)) =
-        named().filter(|(_, gpu)| !usable(gpu)).find_map(|(id, gpu)| gpu.unavailable.as_ref().map(|why| (id, why)))
-    {
-        return Err(unavailable(id, why).at(place, id));
+    if let Some(refusal) = named().find_map(|(id, one)| Some(one.refusal(id, usable)?.at(place, id))) {
+        return Err(refusal);
     }
-    let held: Vec<&str> = named().filter(|(_, gpu)| taken(&gpu.pci)).map(|(id, _)| id.as_str()).collect();
+    let held: Vec<&str> = named().filter(|(_, one)| taken(&one.slot())).map(|(id, _)| id.as_str()).collect();
     if !held.is_empty() {
         let free = inventory.gpus.iter().filter(|gpu| gpu.usable() && !taken(&gpu.pci)).count();
         let (asked, held_count, present) = (count(chosen.len()), held.len(), inventory.gpus.len());
@@ -125,11 +110,11 @@ fn by_ids<'a>(
         let help = "try again when it is free, or ask by count";
         return Err(Refusal::new(Code::CapacityFull, "capacity", message, help).at(place, held.join(",")));
     }
-    Ok(chosen)
+    Ok(chosen.iter().map(One::granted).collect())
 }
 
-/// The GPUs that a request names, each once, whatever state they are in.
-fn named_gpus<'a>(inventory: &'a Inventory, request: &Request) -> Result<Vec<&'a Gpu>, Refusal> {
+/// What a request names, each once, whatever state it is in.
+fn named_ones<'a>(inventory: &'a Inventory, request: &Request) -> Result<Vec<One<'a>>, Refusal> {
     let named = request.ids.len();
     let place = request.place("ids");
     if request.count as usize != named {
@@ -137,47 +122,69 @@ fn named_gpus<'a>(inventory: &'a Inventory, request: &Request) -> Result<Vec<&'a
         let help = "make both equal, or give one of them";
         return Err(invalid("request-count-ids", message, help).at(place, request.ids.join(",")));
     }
-    let mut chosen: Vec<&Gpu> = Vec::with_capacity(named);
+    let mut chosen: Vec<One<'a>> = Vec::with_capacity(named);
     for id in &request.ids {
-        let gpu = find(inventory, id).map_err(|refusal| refusal.at(place, id))?;
-        if let Some(at) = chosen.iter().position(|other| other.pci == gpu.pci) {
+        let one = find(inventory, id).map_err(|refusal| refusal.at(place, id))?;
+        if let Some(at) = chosen.iter().position(|other| other.slot() == one.slot()) {
             let earlier = request.ids.get(at).map_or("", String::as_str);
             let message = format!("{earlier} and {id} are the same GPU");
             return Err(invalid("request-ids", message, "name each GPU once").at(place, id));
         }
-        let kind = request.kind.as_deref();
-        if !is_kind(gpu, kind) {
-            let message = format!("{id} is not of kind {:?}", kind.unwrap_or_default());
-            let help = "leave the kind out, or name another GPU";
-            return Err(Refusal::new(Code::UnknownGpu, "request-kind", message, help).at(place, id));
+        let (kind, profile) = (request.kind.as_deref(), request.profile.as_deref());
+        let other = if !is_kind(one.gpu, kind) {
+            kind.map(|kind| ("request-kind", "kind", kind))
+        } else {
+            profile.filter(|profile| !one.has(profile)).map(|profile| ("request-profile", "profile", profile))
+        };
+        if let Some((rule, word, asked)) = other {
+            let message = format!("{id} is not of {word} {asked:?}");
+            let help = format!("leave the {word} out, or name another GPU");
+            return Err(Refusal::new(Code::UnknownGpu, rule, message, help).at(place, id));
         }
-        chosen.push(gpu);
+        chosen.push(one);
     }
     Ok(chosen)
 }
 
-/// The GPU that an id means: a full name first, then a prefix of a UUID if it fits one GPU only.
-fn find<'a>(inventory: &'a Inventory, id: &str) -> Result<&'a Gpu, Refusal> {
-    if let Some(gpu) = inventory.gpus.iter().find(|gpu| gpu.is_named(id)) {
-        return Ok(gpu);
+/// What an id means: a full name first, then a prefix of a UUID if it fits one GPU or part only.
+fn find<'a>(inventory: &'a Inventory, id: &str) -> Result<One<'a>, Refusal> {
+    let part_of = |gpu: &'a Gpu| Some(One { gpu, part: Some(gpu.partition_named(id)?) });
+    let whole = |gpu: &'a Gpu| gpu.is_named(id).then_some(One { gpu, part: None });
+    if let Some(one) = inventory.gpus.iter().find_map(|gpu| whole(gpu).or_else(|| part_of(gpu))) {
+        return Ok(one);
     }
-    let fits: Vec<&Gpu> =
-        inventory.gpus.iter().filter(|gpu| gpu.uuid.as_deref().is_some_and(|uuid| is_prefix(id, uuid))).collect();
-    match fits.as_slice() {
-        [gpu] => Ok(gpu),
-        [] => {
-            let has = match (id.to_ascii_lowercase().starts_with("mig-"), inventory.gpus.len()) {
-                (true, _) => "this node has no MIG instances".to_owned(),
-                (false, n) => format!("this node has {} and none of that name", count(n)),
-            };
-            let help = "name a GPU as nvidia0, GPU-<uuid> or PCI address, or ask by count";
-            Err(Refusal::new(Code::UnknownGpu, "request-ids", has, help))
-        }
+    let fits = |uuid: &Option<String>| uuid.as_deref().is_some_and(|uuid| is_prefix(id, uuid));
+    let mut begin: Vec<One<'a>> = Vec::new();
+    for gpu in &inventory.gpus {
+        begin.extend(fits(&gpu.uuid).then_some(One { gpu, part: None }));
+        begin.extend(gpu.partitions.iter().filter(|part| fits(&part.uuid)).map(|part| One { gpu, part: Some(part) }));
+    }
+    match begin.as_slice() {
+        [one] => Ok(*one),
+        [] => Err(unknown(inventory, id)),
         several => {
             let message = format!("{id} is the beginning of {} UUIDs", several.len());
             Err(invalid("request-ids", message, "give more of the UUID"))
         }
     }
+}
+
+/// How a GPU is named, and how a part of one.
+const GPU_NAMES: &str = "name a GPU as nvidia0, GPU-<uuid> or PCI address, or ask by count";
+const PART_NAMES: &str =
+    "name an instance as MIG-<uuid>, MIG-GPU-<uuid>/<gi>/<ci> or <gpu>:<position>, or ask by profile and count";
+
+/// The refusal of a name that nothing here has.
+fn unknown(inventory: &Inventory, id: &str) -> Refusal {
+    let parts: usize = inventory.gpus.iter().map(|gpu| gpu.partitions.len()).sum();
+    let means_part = id.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("MIG-"));
+    let (has, help) = match (means_part, parts) {
+        (true, 0) => return Refusal::new(Code::UnknownGpu, "request-ids", "this node has no MIG instances", GPU_NAMES),
+        (true, n) => (instances(n), PART_NAMES),
+        (false, _) => (count(inventory.gpus.len()), GPU_NAMES),
+    };
+    let message = format!("this node has {has} and none of that name");
+    Refusal::new(Code::UnknownGpu, "request-ids", message, help)
 }
 
 /// A prefix says something beyond `GPU-`.
@@ -209,6 +216,11 @@ fn unavailable(id: &str, why: &Unavailable) -> Refusal {
     };
     let message = format!("{id} cannot be used now: {told}");
     Refusal::new(code, why.state.rule(), message, "name another GPU, or ask by count")
+}
+
+/// Instances in words.
+fn instances(n: usize) -> String {
+    format!("{n} MIG instance{}", if n == 1 { "" } else { "s" })
 }
 
 fn invalid(rule: &'static str, message: String, help: &str) -> Refusal {

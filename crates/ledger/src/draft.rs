@@ -3,7 +3,7 @@
 use contract::capability::{Capabilities, Capability};
 use contract::config::{CudaVisibleDevices, Policy, Socket};
 use contract::gpu::Gpu;
-use contract::inventory::{DeviceNode, FileKind, Inventory, Role};
+use contract::inventory::{DeviceNode, Facts, FileKind, Instances, Inventory, Role};
 use contract::key::Key;
 use contract::request::Request;
 use contract::{Code, Contract, Granted, Refusal, SCHEMA};
@@ -34,15 +34,19 @@ pub fn draft(
     let wanted = &request.capabilities;
     let mut nodes = Vec::new();
     for granted in gpus {
-        let gpu = inventory.gpus.iter().find(|gpu| gpu.pci == granted.pci).ok_or_else(|| {
-            Refusal::new(
-                Code::ContractStale,
-                "gpu-gone",
-                format!("{} is no longer in this node's inventory", granted.name()),
-                "ask again",
-            )
-        })?;
-        nodes.extend(gpu_nodes(gpu, granted, wanted)?);
+        let gone = || {
+            let message = format!("{} is no longer in this node's inventory", granted.name());
+            Refusal::new(Code::ContractStale, "gpu-gone", message, "ask again")
+        };
+        let gpu = inventory.gpus.iter().find(|gpu| gpu.pci == granted.pci).ok_or_else(gone)?;
+        let mut own = gpu_nodes(gpu, granted, wanted)?;
+        if let Some(of) = &granted.partition {
+            let part = gpu.partitions.iter().find(|part| (part.gi, part.ci) == (of.gi, of.ci)).ok_or_else(gone)?;
+            own.extend(part.nodes.iter().cloned());
+        }
+        // Instances share their GPU's node, and compute instances their GPU instance's.
+        own.retain(|node| !nodes.iter().any(|known: &DeviceNode| known.path == node.path));
+        nodes.extend(own);
     }
     nodes.extend(control_nodes(inventory, request)?);
     let needed = |of: &[Capability]| of.iter().any(|capability| wanted.has(*capability));
@@ -61,7 +65,8 @@ pub fn draft(
             .collect(),
         files: inventory.files.iter().filter(|f| needed(&f.capabilities) && allowed(f.kind, policy)).cloned().collect(),
         env: environment(gpus, wanted, policy.cuda_visible_devices),
-        facts: inventory.facts.clone(),
+        // Of the instances its own count, and these stand in the grant.
+        facts: Facts { instances: Instances::default(), ..inventory.facts.clone() },
         created: now,
     })
 }
@@ -85,10 +90,12 @@ fn gpu_nodes(gpu: &Gpu, granted: &Granted, wanted: &Capabilities) -> Result<Vec<
             "try again when the driver is ready; `quilt-gpu inventory` on the node says what it lacks",
         ));
     }
+    // A DRM node is the whole GPU's.
+    let whole = granted.partition.is_none();
     let given = |role| match role {
         Role::Compute => true,
-        Role::Render => wanted.has(Capability::Dri),
-        Role::Display => wanted.has(Capability::Display),
+        Role::Render => whole && wanted.has(Capability::Dri),
+        Role::Display => whole && wanted.has(Capability::Display),
         Role::Control | Role::Caps => false,
     };
     Ok(gpu.nodes.iter().filter(|node| given(node.role)).cloned().collect())
@@ -129,12 +136,14 @@ fn not_ready(what: String, help: &str) -> Refusal {
 }
 
 fn environment(gpus: &[Granted], wanted: &Capabilities, cuda: CudaVisibleDevices) -> Vec<(String, String)> {
-    let names: Vec<String> = gpus.iter().map(|gpu| gpu.uuid.clone().unwrap_or_else(|| gpu.name())).collect();
+    let names: Vec<String> = gpus.iter().map(|gpu| gpu.driver_name().unwrap_or_else(|| gpu.name())).collect();
     let mut env = vec![
         ("NVIDIA_VISIBLE_DEVICES".to_owned(), names.join(",")),
         ("NVIDIA_DRIVER_CAPABILITIES".to_owned(), wanted.list()),
     ];
-    let by_uuid = cuda == CudaVisibleDevices::Uuid && gpus.iter().all(|gpu| gpu.uuid.is_some());
+    // Positions do not name instances.
+    let asked = cuda == CudaVisibleDevices::Uuid || gpus.iter().any(|gpu| gpu.partition.is_some());
+    let by_uuid = asked && gpus.iter().all(|gpu| gpu.driver_name().is_some());
     match cuda {
         CudaVisibleDevices::Unset => {}
         // CUDA knows UUIDs and positions only: a GPU without a known UUID is named by its position.

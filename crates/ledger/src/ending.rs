@@ -10,8 +10,8 @@ use crate::store::{Ledger, named_key};
 /// A lease in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseStatus {
-    /// PCI address of the GPU.
-    pub pci: String,
+    /// PCI address of the GPU, and `:<gi>.<ci>` behind it for a part.
+    pub slot: String,
     /// The holder's key, or `r-` and a reservation's token.
     pub tag: String,
     /// Its record, when that can be read.
@@ -23,8 +23,8 @@ pub struct LeaseStatus {
 /// A lease that was ended because its holder is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reclaimed {
-    /// PCI address of the GPU.
-    pub pci: String,
+    /// PCI address of the GPU, and `:<gi>.<ci>` behind it for a part.
+    pub slot: String,
     /// The holder's key, or `r-` and a reservation's token.
     pub tag: String,
     /// Its record.
@@ -35,11 +35,11 @@ pub struct Reclaimed {
 
 impl Ledger {
     /// Ends leases of a tag: first what rests on them, then they themselves.
-    pub(crate) fn end(&self, locked: &Locked, tag: &str, pcis: &[String]) -> Result<(), LedgerError> {
+    pub(crate) fn end(&self, locked: &Locked, tag: &str, slots: &[String]) -> Result<(), LedgerError> {
         if let Some(key) = Key::parse(tag) {
             self.drop_contract(locked, &key)?;
         }
-        pcis.iter().try_for_each(|pci| locked.remove(&Name::path(pci, tag)).map(|_| ()))
+        slots.iter().try_for_each(|slot| locked.remove(&Name::path(slot, tag)).map(|_| ()))
     }
 
     /// What a deleted container's lease becomes while processes are left in its cgroup. Not knowing is no reason here: the
@@ -58,7 +58,7 @@ impl Ledger {
         left.then_some(Lease { holder: HeldBy::Draining { container, cgroup, made, pod }, ..lease })
     }
 
-    /// Ends all that a container has here: leases, contract, original. Says which GPUs (PCI addresses) became free.
+    /// Ends all that a container has here: leases, contract, original. Says which slots became free.
     ///
     /// Idempotent. While processes are left in the container's cgroup its leases stay, draining.
     ///
@@ -66,25 +66,25 @@ impl Ledger {
     /// Something cannot be removed; then its leases are still there, and a second call mends it.
     pub fn release(&self, key: &Key) -> Result<Vec<String>, LedgerError> {
         let own = |ledger: &Self| -> Result<Vec<String>, LedgerError> {
-            Ok(ledger.names()?.into_iter().filter(|name| name.tag == key.as_str()).map(|name| name.pci).collect())
+            Ok(ledger.names()?.into_iter().filter(|name| name.tag == key.as_str()).map(|name| name.slot).collect())
         };
         // Most deletes are of containers that never had a GPU: they take no lock.
         if own(self)?.is_empty() && !self.has_original(key) {
             return Ok(Vec::new());
         }
         let locked = self.lock()?;
-        let pcis = own(self)?;
+        let slots = own(self)?;
         self.forget_locked(&locked, key)?;
         let mut free = Vec::new();
-        for pci in &pcis {
-            match self.draining(&Name { pci: pci.clone(), tag: key.as_str().to_owned() }) {
+        for slot in &slots {
+            match self.draining(&Name { slot: slot.clone(), tag: key.as_str().to_owned() }) {
                 // Under a name of its own, so that no later container of this key takes it for its own.
                 Some(lease) => self.place_lease(&locked, &format!("d-{key}"), &lease)?,
-                None => free.push(pci.clone()),
+                None => free.push(slot.clone()),
             }
         }
-        self.end(&locked, key.as_str(), &pcis)?;
-        self.keep_for_pods(&locked, &pcis);
+        self.end(&locked, key.as_str(), &slots)?;
+        self.keep_for_pods(&locked, &slots);
         Ok(free)
     }
 
@@ -124,7 +124,7 @@ impl Ledger {
         for name in names.iter().cloned() {
             let (lease, standing) = self.judge(&name, &names);
             let (Standing::Held(held_because) | Standing::Gone(held_because)) = standing;
-            list.push(LeaseStatus { pci: name.pci, tag: name.tag, lease, held_because });
+            list.push(LeaseStatus { slot: name.slot, tag: name.tag, lease, held_because });
         }
         Ok(list)
     }
@@ -136,7 +136,7 @@ impl Ledger {
             Ok(lease) => {
                 let token = match name.token() {
                     Some(token) if self.is_pending(token) => {
-                        let used = all.iter().any(|other| other.pci == name.pci && other.token().is_none());
+                        let used = all.iter().any(|other| other.slot == name.slot && other.token().is_none());
                         if used { Token::InUse } else { Token::Open }
                     }
                     _ => Token::Void,
@@ -148,10 +148,10 @@ impl Ledger {
     }
 
     /// GPUs that a container gave back stay reserved for its pod, from now on for as long as was said.
-    pub(crate) fn keep_for_pods(&self, locked: &Locked, pcis: &[String]) {
+    pub(crate) fn keep_for_pods(&self, locked: &Locked, slots: &[String]) {
         // What cannot be told or written ends earlier than it could; freeing needs nothing.
         let (Ok(names), Ok(now)) = (self.names(), self.machine.boot_seconds()) else { return };
-        for name in names.iter().filter(|name| name.token().is_some() && pcis.contains(&name.pci)) {
+        for name in names.iter().filter(|name| name.token().is_some() && slots.contains(&name.slot)) {
             let _ = self.read(name).map(|lease| self.prolong(locked, lease, &name.tag, now));
         }
     }
@@ -162,16 +162,16 @@ impl Ledger {
         let names = self.names()?;
         for name in names.iter().cloned() {
             if let (Some(lease), Standing::Gone(gone_because)) = self.judge(&name, &names) {
-                gone.push(Reclaimed { pci: name.pci, tag: name.tag, lease, gone_because });
+                gone.push(Reclaimed { slot: name.slot, tag: name.tag, lease, gone_because });
             }
         }
         // One holder's leases stand together; they are ended together.
         contract::order::sort_by(&mut gone, |a, b| a.tag.cmp(&b.tag));
         for of_one in gone.chunk_by(|a, b| a.tag == b.tag) {
-            let pcis: Vec<String> = of_one.iter().map(|lease| lease.pci.clone()).collect();
+            let slots: Vec<String> = of_one.iter().map(|lease| lease.slot.clone()).collect();
             let Some(first) = of_one.first() else { continue };
-            self.end(locked, &first.tag, &pcis)?;
-            self.keep_for_pods(locked, &pcis);
+            self.end(locked, &first.tag, &slots)?;
+            self.keep_for_pods(locked, &slots);
         }
         self.sweep_reservations(locked)?;
         let count = gone.len();

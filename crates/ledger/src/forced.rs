@@ -4,7 +4,8 @@ use contract::Granted;
 use contract::key::Key;
 
 use crate::LedgerError;
-use crate::lease::{HeldBy, Name};
+use crate::lease::{HeldBy, Lease, Name};
+use crate::slot;
 use crate::store::Ledger;
 
 /// What a forced release did.
@@ -36,22 +37,18 @@ impl Ledger {
         });
         let left_in = cgroups.into_iter().find(|cgroup| self.machine.cgroup_is_empty(cgroup) != Ok(true));
         self.forget_locked(&locked, key)?;
-        let mut pcis: Vec<String> = own.iter().map(|name| name.pci.clone()).collect();
-        pcis.dedup();
+        let mut slots: Vec<String> = own.iter().map(|name| name.slot.clone()).collect();
+        slots.dedup();
         for tag in &tags {
-            let of: Vec<String> = own.iter().filter(|name| name.tag == *tag).map(|name| name.pci.clone()).collect();
+            let of: Vec<String> = own.iter().filter(|name| name.tag == *tag).map(|name| name.slot.clone()).collect();
             self.end(&locked, tag, &of)?;
         }
-        self.keep_for_pods(&locked, &pcis);
+        self.keep_for_pods(&locked, &slots);
         // A lease that cannot be read is known by its file's name alone.
-        let named = |pci: &String| {
-            let lease = leases.iter().find(|lease| lease.pci == *pci);
-            Granted {
-                pci: pci.clone(),
-                uuid: lease.and_then(|lease| lease.uuid.clone()),
-                minor: lease.and_then(|lease| lease.minor),
-            }
+        let named = |slot: &String| {
+            let lease = leases.iter().find(|lease| slot::of_lease(lease) == *slot).cloned();
+            lease.map_or_else(|| Granted { pci: slot.clone(), ..Granted::default() }, Lease::granted)
         };
-        Ok(Forced { holder, gpus: pcis.iter().map(named).collect(), left_in })
+        Ok(Forced { holder, gpus: slots.iter().map(named).collect(), left_in })
     }
 }

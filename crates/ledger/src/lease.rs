@@ -6,7 +6,7 @@ use std::path::Path;
 
 use contract::json::Node;
 use contract::read::{self, FromJson, ReadError};
-use contract::{Granted, record};
+use contract::{Granted, GrantedPartition, record};
 use node::process::Process;
 use serde::Serialize;
 
@@ -26,6 +26,9 @@ pub struct Lease {
     pub uuid: Option<String>,
     /// Its device minor, when there is one.
     pub minor: Option<u32>,
+    /// The part of it that is meant; the whole when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition: Option<GrantedPartition>,
     /// Who has it.
     pub holder: HeldBy,
     /// `/proc/sys/kernel/random/boot_id` when it was taken: another boot ends it.
@@ -171,7 +174,7 @@ impl PodContainer {
 
 record!(open PodContainer { uid, container, name, namespace });
 
-record!(open Lease { version, pci, uuid, minor, holder, boot_id, since });
+record!(open Lease { version, pci, uuid, minor, partition, holder, boot_id, since });
 
 impl FromJson for HeldBy {
     fn from_json(node: &Node<'_>) -> Result<Self, ReadError> {
@@ -243,10 +246,17 @@ impl Lease {
             pci: gpu.pci.clone(),
             uuid: gpu.uuid.clone(),
             minor: gpu.minor,
+            partition: gpu.partition.clone(),
             holder: holder.clone(),
             boot_id: boot_id.to_owned(),
             since,
         }
+    }
+
+    /// What it is a lease on.
+    #[must_use]
+    pub fn granted(self) -> Granted {
+        Granted { pci: self.pci, uuid: self.uuid, minor: self.minor, partition: self.partition }
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
@@ -259,24 +269,24 @@ impl Lease {
     }
 }
 
-/// A lease's file name: `<pci>@<tag>`, where the tag is the holder's key, `r-` and a token, or `d-` and the key of a
+/// A lease's file name: `<slot>@<tag>` (see [`crate::slot`]), where the tag is the holder's key, `r-` and a token, or `d-` and the key of a
 /// container that is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
-    pub(crate) pci: String,
+    pub(crate) slot: String,
     pub(crate) tag: String,
 }
 
 impl Name {
     /// Any name with an `@` takes its GPU, whoever wrote it.
     pub(crate) fn parse(file: &str) -> Option<Self> {
-        let (pci, tag) = file.split_once('@')?;
-        Some(Self { pci: pci.to_owned(), tag: tag.to_owned() })
+        let (slot, tag) = file.split_once('@')?;
+        Some(Self { slot: slot.to_owned(), tag: tag.to_owned() })
     }
 
     /// The path below the state folder.
-    pub(crate) fn path(pci: &str, tag: &str) -> String {
-        format!("leases/{pci}@{tag}")
+    pub(crate) fn path(slot: &str, tag: &str) -> String {
+        format!("leases/{slot}@{tag}")
     }
 
     /// The reservation's token, when it is one.

@@ -5,6 +5,7 @@
 //! | [`mod@allocate`] | which GPUs answer this request | nothing |
 //! | [`mod@draft`] | what does a container with these GPUs get | nothing |
 //! | `lease` | what stands in a lease, and does its holder still live | the machine, through [`Liveness`] |
+//! | `slot` | what does a lease take, and what does that exclude | nothing |
 //! | `store` | grant | the state folder |
 //! | `ending` | release, reclaim | the state folder |
 //! | `forced` | release by the operator, whatever still runs | the state folder |
@@ -22,9 +23,9 @@
 //! | --- | --- |
 //! | `lock` | held (`flock`) by whoever changes anything below |
 //! | `lock.new` | a file being written; a crash leaves at most this one, and the next write takes it over |
-//! | `leases/<pci>@<key>` | this holder has this GPU |
-//! | `leases/<pci>@r-<token>` | this GPU waits for whoever brings the token |
-//! | `leases/<pci>@d-<key>` | this GPU drains: its container is deleted, and processes of it are left |
+//! | `leases/<slot>@<key>` | this holder has this GPU, or this part of it |
+//! | `leases/<slot>@r-<token>` | this GPU waits for whoever brings the token |
+//! | `leases/<slot>@d-<key>` | this GPU drains: its container is deleted, and processes of it are left |
 //! | `reservations/<token>.json` | what the token stands for |
 //! | `contracts/<key>.json` | what the container gets |
 //! | `originals/<key>` | the spec before our edits, and what we made of it |
@@ -44,9 +45,10 @@ mod liveness;
 mod pods;
 mod query;
 mod reservation;
+mod slot;
 mod store;
 
-pub use allocate::{allocate, taken};
+pub use allocate::allocate;
 pub use documents::{Filed, Original};
 pub use draft::draft;
 pub use ending::{LeaseStatus, Reclaimed};

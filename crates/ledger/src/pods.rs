@@ -15,7 +15,7 @@ use crate::reservation::Reserved;
 use crate::store::Ledger;
 
 impl Ledger {
-    /// Gives up all reservations of a pod. Says which GPUs (PCI addresses) became free; those that a container of it has
+    /// Gives up all reservations of a pod. Says which slots became free; those that a container of it has
     /// become free with that container.
     ///
     /// # Errors
@@ -80,12 +80,12 @@ impl Ledger {
         name.token().is_some() && self.read(name).is_ok_and(of)
     }
 
-    /// The GPUs (PCI addresses) that are open to a pod's container although they are leased, when it is named GPUs: its
+    /// The slots that are open to a pod's container although they are leased, when it is named GPUs: its
     /// pod's.
     pub(crate) fn open_to(&self, pod: Option<&PodContainer>, request: &Request) -> Result<Vec<String>, LedgerError> {
         let Some(pod) = pod.filter(|_| !request.ids.is_empty()) else { return Ok(Vec::new()) };
         let names = self.names()?;
-        Ok(names.into_iter().filter(|lease| self.is_of_pod(lease, &pod.uid)).map(|lease| lease.pci).collect())
+        Ok(names.into_iter().filter(|lease| self.is_of_pod(lease, &pod.uid)).map(|lease| lease.slot).collect())
     }
 
     /// The refusal for a restart that came too early.

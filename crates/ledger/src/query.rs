@@ -6,10 +6,10 @@ use contract::inventory::Inventory;
 use contract::key::Key;
 use contract::{Contract, Granted, Refusal};
 
-use crate::allocate::taken;
 use crate::documents::Original;
 use crate::files;
 use crate::lease::{HeldBy, Lease, Name, PodContainer};
+use crate::slot::taken;
 use crate::store::Ledger;
 
 impl Ledger {
@@ -67,15 +67,14 @@ impl Ledger {
     pub fn holdings(&self, key: &Key) -> Vec<Granted> {
         let names = self.names().unwrap_or_default();
         let own = names.iter().filter(|name| name.tag == key.as_str());
-        let granted = |lease: Lease| Granted { pci: lease.pci, uuid: lease.uuid, minor: lease.minor };
-        own.filter_map(|name| self.read(name).ok().map(granted)).collect()
+        own.filter_map(|name| self.read(name).ok().map(Lease::granted)).collect()
     }
 
-    /// Every leased GPU (PCI address) and its holder, for operators.
+    /// Every leased slot and its holder, for operators.
     #[must_use]
     pub fn holders(&self) -> Vec<String> {
         let names = self.names().unwrap_or_default();
-        let line = |name: &Name| Some(format!("{} {}", name.pci, self.read(name).ok()?.holder.name()));
+        let line = |name: &Name| Some(format!("{} {}", name.slot, self.read(name).ok()?.holder.name()));
         names.iter().filter_map(line).collect()
     }
 
@@ -117,13 +116,13 @@ impl Ledger {
         originals.find(|original| original.config_path == config_path)
     }
 
-    /// The GPUs (PCI addresses) of this inventory that leases take, dead or alive.
+    /// The slots of this inventory that leases take, dead or alive.
     #[must_use]
     pub fn taken(&self, inventory: &Inventory) -> Vec<String> {
         let names = self.names().unwrap_or_default();
         let number = |name: &Name| self.read(name).ok().and_then(|lease| lease.minor);
-        let leases = names.iter().map(|name| (name.pci.as_str(), number(name)));
-        taken(inventory, leases).into_iter().map(str::to_owned).collect()
+        let leases = names.iter().map(|name| (name.slot.as_str(), number(name)));
+        taken(inventory, leases)
     }
 
     /// The contract of a reservation, left reserved.

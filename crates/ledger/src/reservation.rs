@@ -14,6 +14,7 @@ use crate::LedgerError;
 use crate::documents::{MAX_CONTRACT, trusted, untrusted};
 use crate::files::{self, Locked};
 use crate::lease::{HeldBy, Name, PodContainer};
+use crate::slot;
 use crate::store::{Holder, Ledger, Taker};
 
 /// What a reservation gives.
@@ -180,12 +181,12 @@ impl Ledger {
         let leases = self.reserved(&locked, token, key, &contract, pod.as_ref())?;
         let own: Vec<&Name> = leases
             .iter()
-            .filter(|lease| lease.tag == key && !contract.gpus.iter().any(|gpu| gpu.pci == lease.pci))
+            .filter(|lease| lease.tag == key && !contract.gpus.iter().any(|gpu| slot::of(gpu) == lease.slot))
             .collect();
         self.drop_contract(&locked, &holder.key)?;
         for lease in own {
             // Of an earlier create that died, and not part of this contract.
-            locked.remove(&Name::path(&lease.pci, key))?;
+            locked.remove(&Name::path(&lease.slot, key))?;
         }
         // Until the next step has happened, a crash leaves the token usable, and leases here that name a dead creator.
         self.write_leases(&locked, &contract.gpus, key, &holder.held_by(&*self.machine), &boot_id)?;
@@ -196,18 +197,18 @@ impl Ledger {
         // From here on the token is used up.
         if let Err(error) = locked.remove(&promise_path(token)) {
             for gpu in &contract.gpus {
-                let _ = locked.remove(&Name::path(&gpu.pci, key));
+                let _ = locked.remove(&Name::path(&slot::of(gpu), key));
             }
             return Err(error.into());
         }
         for gpu in &contract.gpus {
             // One that stays promises nothing any more, and is reclaimed.
-            let _ = locked.remove(&Name::path(&gpu.pci, &tag(token)));
+            let _ = locked.remove(&Name::path(&slot::of(gpu), &tag(token)));
         }
         Ok(contract)
     }
 
-    /// Gives a reservation up. Says which GPUs (PCI addresses) became free.
+    /// Gives a reservation up. Says which slots became free.
     ///
     /// # Errors
     /// Something cannot be removed; a second call mends it.
@@ -222,9 +223,9 @@ impl Ledger {
         locked.remove(&promise_path(token))?;
         let (mine, others): (Vec<Name>, Vec<Name>) =
             self.names()?.into_iter().partition(|lease| lease.token() == Some(token));
-        mine.iter().try_for_each(|lease| locked.remove(&Name::path(&lease.pci, &lease.tag)).map(|_| ()))?;
-        let free = |pci: &String| !others.iter().any(|lease| lease.pci == *pci);
-        Ok(mine.into_iter().map(|lease| lease.pci).filter(free).collect())
+        mine.iter().try_for_each(|lease| locked.remove(&Name::path(&lease.slot, &lease.tag)).map(|_| ()))?;
+        let free = |slot: &String| !others.iter().any(|lease| lease.slot == *slot);
+        Ok(mine.into_iter().map(|lease| lease.slot).filter(free).collect())
     }
 
     /// The promise behind a token, if it still holds.
@@ -272,7 +273,7 @@ impl Ledger {
             leases.iter().any(|lease| {
                 lease.tag != mine
                     && lease.tag != key
-                    && contract.gpus.iter().any(|gpu| gpu.pci == lease.pci)
+                    && contract.gpus.iter().any(|gpu| slot::exclude(&slot::of(gpu), &lease.slot))
                     && !pod.is_some_and(|pod| self.is_of_pod(lease, &pod.uid))
             })
         };
@@ -283,7 +284,7 @@ impl Ledger {
             leases = self.names()?;
         }
         let whole =
-            contract.gpus.iter().all(|gpu| leases.iter().any(|lease| lease.tag == mine && lease.pci == gpu.pci));
+            contract.gpus.iter().all(|gpu| leases.iter().any(|lease| lease.tag == mine && lease.slot == slot::of(gpu)));
         if whole && !disputed(&leases) {
             Ok(leases)
         } else if whole && pod.is_some() {

@@ -14,11 +14,12 @@ use contract::{Code, Granted, Refusal};
 use node::process::Process;
 
 use crate::LedgerError;
-use crate::allocate::{allocate_where, taken};
+use crate::allocate::allocate_where;
 use crate::ending::Reclaimed;
 use crate::files::{self, Locked};
 use crate::lease::{HeldBy, Lease, Made, Name, PodContainer, state_folder};
 use crate::liveness::{Liveness, Machine};
+use crate::slot::{self, taken};
 
 /// Most bytes of a lease that are read.
 const MAX_LEASE: u64 = 64 << 10;
@@ -118,7 +119,7 @@ impl Ledger {
     }
 
     pub(crate) fn read(&self, name: &Name) -> Result<Lease, String> {
-        let bytes = files::read(&self.path(&Name::path(&name.pci, &name.tag)), MAX_LEASE)
+        let bytes = files::read(&self.path(&Name::path(&name.slot, &name.tag)), MAX_LEASE)
             .map_err(|e| format!("its record cannot be read: {e}"))?;
         Lease::parse(&bytes)
     }
@@ -139,7 +140,7 @@ impl Ledger {
         let taker = Taker { tag, memory: memory.as_str(), holder: &holder.held_by(&*self.machine) };
         let gpus = self.lease_out(&locked, &[], inventory, request, &taker)?;
         // Advice for the next time: what cannot be remembered keeps nobody from a GPU.
-        let _ = self.remember(&locked, taker.memory, &gpus.iter().map(|gpu| gpu.pci.clone()).collect::<Vec<_>>());
+        let _ = self.remember(&locked, taker.memory, &gpus.iter().map(slot::of).collect::<Vec<_>>());
         Ok(gpus)
     }
 
@@ -209,7 +210,7 @@ impl Ledger {
             .then(|| format!("processes are left in its cgroup {cgroup}"))
     }
 
-    /// Allocates and writes leases. Leases on the GPUs in `open` are not in the way. Nothing is left of it
+    /// Allocates and writes leases. Leases on the slots in `open` are not in the way. Nothing is left of it
     /// when it fails.
     pub(crate) fn lease_out(
         &self,
@@ -222,16 +223,15 @@ impl Ledger {
         let Taker { tag, holder, .. } = *taker;
         let boot = self.machine.boot_id().map_err(|e| Refusal::internal("ledger", &e))?;
         let leases = || -> Result<Vec<Name>, LedgerError> {
-            Ok(self.names()?.into_iter().filter(|lease| !open.contains(&lease.pci)).collect())
+            Ok(self.names()?.into_iter().filter(|lease| !open.contains(&lease.slot)).collect())
         };
-        let (chosen, own) = match self.choose(&leases()?, inventory, request, taker) {
+        let (gpus, own) = match self.choose(&leases()?, inventory, request, taker) {
             Err(refusal) if refusal.code == Code::CapacityFull && self.reclaim_locked(locked)? > 0 => {
                 self.choose(&leases()?, inventory, request, taker)?
             }
             other => other?,
         };
-        let gpus: Vec<Granted> = chosen.iter().map(|gpu| Granted::of(gpu)).collect();
-        let same = own.len() == chosen.len() && chosen.iter().all(|gpu| own.contains(&gpu.pci));
+        let same = own.len() == gpus.len() && gpus.iter().all(|gpu| own.contains(&slot::of(gpu)));
         match holder {
             HeldBy::Name { .. } if same => return Ok(gpus),
             HeldBy::Name { name } if !own.is_empty() => {
@@ -248,30 +248,31 @@ impl Ledger {
         Ok(gpus)
     }
 
-    /// The GPUs for a taker, and those it has already.
-    fn choose<'a>(
+    /// The GPUs for a taker, and the slots it has already.
+    fn choose(
         &self,
         leases: &[Name],
-        inventory: &'a Inventory,
+        inventory: &Inventory,
         request: &Request,
         taker: &Taker<'_>,
-    ) -> Result<(Vec<&'a Gpu>, Vec<String>), Refusal> {
+    ) -> Result<(Vec<Granted>, Vec<String>), Refusal> {
         let tag = taker.tag;
-        let own: Vec<String> = leases.iter().filter(|lease| lease.tag == tag).map(|lease| lease.pci.clone()).collect();
+        let own: Vec<String> = leases.iter().filter(|lease| lease.tag == tag).map(|lease| lease.slot.clone()).collect();
         let number = |lease: &Name| self.read(lease).ok().and_then(|lease| lease.minor);
-        let others = leases.iter().filter(|lease| lease.tag != tag).map(|lease| (lease.pci.as_str(), number(lease)));
+        let others = leases.iter().filter(|lease| lease.tag != tag).map(|lease| (lease.slot.as_str(), number(lease)));
         let taken = taken(inventory, others);
         let previous = if own.is_empty() && request.ids.is_empty() { self.previous(taker.memory) } else { own.clone() };
         // What is bound to vfio-pci is for a virtual machine, and what a machine has stays its own whatever it is bound to.
         let named = matches!(taker.holder, HeldBy::Name { .. });
         let fits = |gpu: &Gpu| named && (gpu.driver.as_deref() == Some("vfio-pci") || own.contains(&gpu.pci));
         let usable = |gpu: &Gpu| gpu.usable() || fits(gpu);
-        allocate_where(inventory, &|pci| taken.contains(&pci), request, &previous, &usable).map(|chosen| (chosen, own))
+        allocate_where(inventory, &|slot| taken.iter().any(|taken| taken == slot), request, &previous, &usable)
+            .map(|chosen| (chosen, own))
     }
 
     /// Writes one lease.
     pub(crate) fn place_lease(&self, locked: &Locked, tag: &str, lease: &Lease) -> Result<(), LedgerError> {
-        let path = Name::path(&lease.pci, tag);
+        let path = Name::path(&slot::of_lease(lease), tag);
         let bytes = serde_json::to_vec(lease).map_err(|e| LedgerError::new("write", &self.path(&path), &e))?;
         locked.place(&path, &bytes)
     }
@@ -290,7 +291,7 @@ impl Ledger {
             if let Err(error) = self.place_lease(locked, tag, &Lease::new(gpu, holder, boot, node::now())) {
                 for gpu in gpus.iter().take(done) {
                     // The first error is the one worth telling; what cannot be taken back is reclaimed.
-                    let _ = locked.remove(&Name::path(&gpu.pci, tag));
+                    let _ = locked.remove(&Name::path(&slot::of(gpu), tag));
                 }
                 return Err(error);
             }

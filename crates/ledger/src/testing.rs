@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use contract::capability::Capabilities;
 use contract::config::Policy;
-use contract::gpu::Gpu;
+use contract::gpu::{Gpu, MigMode, Partition};
 use contract::inventory::{DeviceNode, Inventory, Role};
 use contract::key::Key;
 use contract::request::{Places, Request, Source};
@@ -128,6 +128,29 @@ pub(crate) fn gpu(n: u32) -> Gpu {
         ],
         ..Gpu::default()
     }
+}
+
+/// Cuts a GPU into instances 7, 8 … of these profiles, with their capability nodes.
+pub(crate) fn cut(gpu: &mut Gpu, profiles: &[&str]) {
+    let minor = gpu.minor.unwrap();
+    gpu.mig = Some(MigMode { enabled: true, pending: true });
+    let part = |(index, profile): (u32, &&str)| {
+        let gi = index + 7;
+        let cap = 3 + 135 * minor + 9 * gi;
+        let nodes = [cap, cap + 1].map(|cap| node(&format!("nvidia-caps/nvidia-cap{cap}"), 236, cap, Role::Caps));
+        Partition {
+            kind: "mig".into(),
+            index,
+            gi,
+            ci: 0,
+            profile: (*profile).into(),
+            uuid: Some(format!("MIG-{minor:04x}{index:04x}-aaaa-bbbb-cccc-0123456789ab")),
+            memory_mb: Some(4864),
+            nodes: nodes.to_vec(),
+            unavailable: None,
+        }
+    };
+    gpu.partitions = (0..).zip(profiles).map(part).collect();
 }
 
 /// A node with `n` GPUs, and all control nodes.

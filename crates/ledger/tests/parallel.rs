@@ -175,7 +175,7 @@ fn killed_processes() {
             );
         }
         let ledger = Ledger::open(&base.join("state")).unwrap();
-        let leases: Vec<String> = ledger.leases().unwrap().into_iter().map(|lease| lease.pci).collect();
+        let leases: Vec<String> = ledger.leases().unwrap().into_iter().map(|lease| lease.slot).collect();
         let different: BTreeSet<String> = leases.iter().cloned().collect();
         assert_eq!(different.len(), leases.len(), "round {round}: {leases:?}");
         assert!(finished.is_subset(&different), "round {round}: {finished:?} of {different:?}");

@@ -3,11 +3,12 @@
 use std::fs;
 
 use contract::config::Host;
-use contract::inventory::{DriverGpu, Facts, pci_address};
+use contract::inventory::{DriverGpu, Facts, Instances, pci_address};
 
 use crate::devices;
 use crate::error::{NodeError, found};
 use crate::file;
+use crate::mig;
 
 /// One GPU as the driver describes it in `gpus/<address>/information`. What it does not know yet is absent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -105,7 +106,10 @@ pub fn facts(host: &Host) -> Result<Facts, NodeError> {
     contract::order::sort(&mut majors);
     let driver_version = found(file::read(&host.path("proc/driver/nvidia/version")))?.and_then(|bytes| version(&bytes));
     let named = |(pci, Information { uuid, minor, .. })| DriverGpu { pci, uuid, minor };
-    Ok(Facts { boot_id, driver_version, majors, driver_gpus: gpus(host)?.into_iter().map(named).collect() })
+    let driver_gpus = gpus(host)?.into_iter().map(named).collect();
+    // Without the driver there are none, whatever a module that is gone left behind.
+    let instances = if driver_version.is_some() { mig::instances(host)? } else { Instances::default() };
+    Ok(Facts { boot_id, driver_version, majors, driver_gpus, instances })
 }
 
 #[cfg(test)]

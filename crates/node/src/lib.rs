@@ -12,6 +12,7 @@ mod in_root;
 mod inside;
 mod landmarks;
 mod look;
+pub mod mig;
 pub mod mountinfo;
 mod node;
 pub mod pci;

@@ -3,7 +3,8 @@
 use contract::capability::{Capabilities, Capability};
 use contract::gpu::{Gpu, Link, LinkKind, MigMode, Partition, State, Unavailable};
 use contract::inventory::{
-    DeviceNode, DriverFile, DriverGpu, Facts, FileId, FileKind, Filter, Finding, Inventory, Library, LowLevel, Role,
+    DeviceNode, DriverFile, DriverGpu, Facts, FileId, FileKind, Filter, Finding, Instances, Inventory, Library,
+    LowLevel, Role,
 };
 use contract::request::{Places, Request, Source};
 use contract::{Contract, Granted};
@@ -33,6 +34,7 @@ fn inventory() -> Inventory {
         driver_version: Some("535.1".into()),
         majors: vec![("nvidia".into(), 195)],
         driver_gpus: vec![driver],
+        instances: Instances(vec!["gpu0/gi1/ci0".into()]),
     };
     let gpu = Gpu {
         vendor: "nvidia".into(),
@@ -151,6 +153,7 @@ fn leases() -> Vec<Lease> {
         pci: "0000:01:00.0".into(),
         uuid: None,
         minor: Some(0),
+        partition: None,
         holder,
         boot_id: "b".into(),
         since: 1,

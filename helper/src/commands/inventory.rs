@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use contract::gpu::Gpu;
+use contract::gpu::{Gpu, Partition, Unavailable};
 use contract::inventory::{Filter, Inventory, LowLevel};
 use ledger::Ledger;
 use ledger::audit::Kind;
@@ -152,7 +152,7 @@ fn standing(inventory: &Inventory) -> String {
 
 /// The inventory for people.
 pub(crate) fn text(inventory: &Inventory, leased: &[String]) -> String {
-    let rows: Vec<_> = inventory.gpus.iter().map(|gpu| row(inventory, gpu, leased)).collect();
+    let rows: Vec<_> = inventory.gpus.iter().flat_map(|gpu| rows(inventory, gpu, leased)).collect();
     let mut out = match rows.as_slice() {
         [] => NO_GPU.to_owned(),
         rows => table::render(["INDEX", "NAME", "PCI", "UUID", "MODEL", "NUMA", "LEASE", "STATE"], rows),
@@ -188,28 +188,45 @@ fn findings(inventory: &Inventory) -> String {
     out
 }
 
-/// One GPU. It is usable only where nothing stops GPU containers.
-fn row(inventory: &Inventory, gpu: &Gpu, leased: &[String]) -> [String; 8] {
+/// One GPU, and its MIG instances below it. They are usable only where nothing stops GPU containers.
+fn rows(inventory: &Inventory, gpu: &Gpu, leased: &[String]) -> Vec<[String; 8]> {
     let filter = inventory.low_level.as_ref().is_some_and(|it| it.filter == Filter::NotEnforced);
     let stop = inventory.findings.iter().find(|finding| finding.stops).map(|finding| finding.code.as_str());
-    let state = match (&gpu.unavailable, stop.or(filter.then_some("no-device-filter"))) {
+    let stop = stop.or(filter.then_some("no-device-filter"));
+    let state = |why: Option<&Unavailable>, usable: &str| match (why, stop) {
         (Some(it), _) => format!("unavailable: {}", it.why),
         (None, Some(code)) => format!("not granted: {code}"),
-        (None, None) => "usable".to_owned(),
+        (None, None) => usable.to_owned(),
     };
-    let lease = match (leased.contains(&gpu.pci), &gpu.unavailable) {
-        (true, _) => "leased",
-        (false, None) => "free",
-        (false, Some(_)) => "",
+    let lease = |slot: &String, can: bool| match (leased.contains(slot), can) {
+        (true, _) => "leased".to_owned(),
+        (false, true) => "free".to_owned(),
+        (false, false) => String::new(),
     };
-    [
+    let cut = gpu.partitions.len() as u64;
+    let whole = if cut == 0 { "usable".to_owned() } else { table::counted(cut, "MIG instance", "MIG instances") };
+    let own = [
         gpu.index.map(|index| index.to_string()).unwrap_or_default(),
         gpu.minor.map(|minor| format!("nvidia{minor}")).unwrap_or_default(),
         gpu.pci.clone(),
         gpu.uuid.clone().unwrap_or_default(),
         gpu.model.clone().unwrap_or_default(),
         gpu.numa.map(|numa| numa.to_string()).unwrap_or_default(),
-        lease.to_owned(),
-        state,
-    ]
+        lease(&gpu.pci, gpu.usable()),
+        state(gpu.unavailable.as_ref(), &whole),
+    ];
+    let part = |part: &Partition| {
+        let why = gpu.without(part);
+        [
+            gpu.short_name(part),
+            String::new(),
+            gpu.pci.clone(),
+            part.uuid.clone().unwrap_or_default(),
+            format!("MIG {}", part.profile),
+            String::new(),
+            lease(&format!("{}:{}.{}", gpu.pci, part.gi, part.ci), why.is_none()),
+            state(why, "usable"),
+        ]
+    };
+    std::iter::once(own).chain(gpu.partitions.iter().map(part)).collect()
 }

@@ -154,8 +154,9 @@ fn document(status: &LeaseStatus, reserved: &[Reserved]) -> Value {
     });
     let pod = lease.and_then(|lease| lease.holder.pod());
     json!({
-        "pci": status.pci,
-        "gpu": lease.and_then(|lease| lease.minor).map(|minor| format!("nvidia{minor}")),
+        "pci": lease.map_or(status.slot.as_str(), |lease| lease.pci.as_str()),
+        "partition": lease.and_then(|lease| lease.partition.as_ref()),
+        "gpu": lease.filter(|lease| lease.minor.is_some()).map(|lease| lease.clone().granted().name()),
         "uuid": lease.and_then(|lease| lease.uuid.as_deref()),
         "kind": kind,
         "holder": lease.map(|lease| lease.holder.name()),
@@ -306,7 +307,7 @@ fn refuse_living(setup: &Setup, ledger: &Ledger, key: &Key) -> Result<(), Failur
         Some(status) if !matches!(status.lease.as_ref().map(|lease| &lease.holder), Some(HeldBy::Name { .. })) => {
             Err(Failure::Wrong(format!(
                 "{key} still holds {}: {}; delete the container and end its processes, or add --force",
-                status.pci, status.held_because
+                status.slot, status.held_because
             )))
         }
         _ => Ok(()),

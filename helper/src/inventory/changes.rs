@@ -52,7 +52,13 @@ fn lines(inventory: &Inventory) -> BTreeMap<String, Known> {
             None,
         );
     }
-    let nodes = inventory.gpus.iter().flat_map(|gpu| &gpu.nodes).chain(&inventory.control);
+    for (gpu, part) in inventory.gpus.iter().flat_map(|gpu| gpu.partitions.iter().map(move |part| (gpu, part))) {
+        let (uuid, state) = (part.uuid.as_deref(), gpu.without(part).map(|it| it.why.as_str()));
+        let text = format!("{}, {}, {}", part.profile, uuid.unwrap_or("uuid unknown"), state.unwrap_or("usable"));
+        add(format!("mig instance {}/{} of {}", part.gi, part.ci, gpu.pci), text, None);
+    }
+    let of_parts = inventory.gpus.iter().flat_map(|gpu| &gpu.partitions).flat_map(|part| &part.nodes);
+    let nodes = inventory.gpus.iter().flat_map(|gpu| &gpu.nodes).chain(of_parts).chain(&inventory.control);
     for node in nodes {
         add(format!("node {}", node.path), described(node), None);
     }

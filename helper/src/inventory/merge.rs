@@ -34,7 +34,7 @@ pub(super) fn completed(held: &[(String, Information)], answers: &[Answer]) -> V
     held
 }
 
-fn of<'a>(told: &'a Told, pci: &str) -> Option<&'a ToldGpu> {
+pub(super) fn of<'a>(told: &'a Told, pci: &str) -> Option<&'a ToldGpu> {
     told.gpus.iter().find(|gpu| gpu.pci == pci)
 }
 

@@ -10,6 +10,7 @@ mod gpus;
 mod links;
 mod make;
 mod merge;
+mod mig;
 mod nodes;
 mod places;
 mod platform;
@@ -27,6 +28,7 @@ use contract::config::Host;
 use contract::gpu::Gpu;
 use contract::inventory::{Facts, Finding, Inventory, SCHEMA};
 use node::driver::Information;
+use node::mig::Capability;
 
 pub use changes::{changes, in_words};
 pub(crate) use links::make as make_links;
@@ -44,6 +46,8 @@ pub(crate) struct Seen {
     pub(crate) facts: Facts,
     pub(crate) functions: Vec<Function>,
     pub(crate) held: Vec<(String, Information)>,
+    /// Minors of the capability nodes of MIG instances.
+    pub(crate) capabilities: Vec<Capability>,
     /// The driver's files, of any version and installation.
     pub(crate) driver: Driver,
     /// What kind of machine this is, when GPUs of it cannot be granted.
@@ -85,10 +89,16 @@ fn with_nodes(host: &Host, seen: Seen) -> Inventory {
 
 /// The inventory that these facts make.
 pub(crate) fn assemble(seen: Seen, dev: &DevRoot<'_>) -> Inventory {
-    let Seen { facts, functions, held, driver, platform, mut findings, answers, earlier } = seen;
-    let (gpus, of_gpus) = gpus::gpus(&functions, &merge::completed(&held, &answers), &facts, dev);
+    let Seen { facts, functions, held, capabilities, driver, platform, mut findings, answers, earlier } = seen;
+    let (gpus, mut of_gpus) = gpus::gpus(&functions, &merge::completed(&held, &answers), &facts, dev);
     let mut inventory = Inventory { schema: SCHEMA, facts, gpus, ..Inventory::default() };
     let of_sources = merge::merge(&mut inventory, &held, &answers, earlier.as_ref());
+    let Inventory { facts, gpus, .. } = &mut inventory;
+    let instances = mig::Instances { facts, capabilities: &capabilities, dev };
+    for gpu in gpus {
+        let of_gpu = merge::told(&answers).into_iter().find_map(|told| merge::of(told, &gpu.pci));
+        of_gpus.extend(instances.cut(gpu, of_gpu));
+    }
     if let Some(platform) = platform {
         inventory.findings.push(platform);
         return inventory;

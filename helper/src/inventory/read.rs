@@ -32,11 +32,13 @@ pub(crate) fn seen(host: &Host) -> Result<Seen, String> {
     let functions = gpus.map(function).collect();
     let held = driver::gpus(host).map_err(|cause| cause.to_string())?;
     let platform = platform::finding(host);
+    let capabilities = node::mig::capabilities(host, &facts.instances).map_err(|cause| cause.to_string())?;
     let mut seen = Seen {
         facts,
         functions,
         held,
         driver: Driver::default(),
+        capabilities,
         platform,
         findings: Vec::new(),
         answers: Vec::new(),

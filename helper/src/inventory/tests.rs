@@ -21,6 +21,7 @@ fn facts() -> Facts {
         driver_version: Some(VERSION.into()),
         majors: majors.map(|(name, major)| (name.into(), major)).to_vec(),
         driver_gpus: Vec::new(),
+        ..Facts::default()
     }
 }
 
@@ -85,6 +86,7 @@ impl Made {
     fn inventory(self) -> Inventory {
         let look = |name: &str| self.nodes.get(name).cloned().unwrap_or(AtName::Missing);
         let seen = Seen {
+            capabilities: Vec::new(),
             facts: self.facts,
             functions: self.functions,
             held: self.held,

@@ -13,7 +13,7 @@ use crate::sys;
 /// Character device majors of the fixture, as its /proc/devices says.
 const NVIDIA: u64 = 195;
 const UVM: u64 = 511;
-const CAPS: u64 = 236;
+pub(super) const CAPS: u64 = 236;
 const DRM: u64 = 226;
 
 /// The names before and after NVIDIA's in /proc/devices.
@@ -52,7 +52,7 @@ impl Tree<'_> {
         fs::create_dir_all(&path).cannot(|| format!("create {}", path.display()))
     }
 
-    fn file(&self, name: &str, content: &str) -> Result<()> {
+    pub(super) fn file(&self, name: &str, content: &str) -> Result<()> {
         let path = self.0.join(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).cannot(|| format!("create {}", parent.display()))?;
@@ -65,7 +65,7 @@ impl Tree<'_> {
         symlink(target, &path).cannot(|| format!("link {}", path.display()))
     }
 
-    fn node(&self, name: &str, major: u64, minor: u64, mode: u32) -> Result<()> {
+    pub(super) fn node(&self, name: &str, major: u64, minor: u64, mode: u32) -> Result<()> {
         let path = self.0.join("dev").join(name);
         sys::make_node(&path, 'c', (major, minor), mode).cannot(|| format!("make node {}", path.display()))
     }
@@ -181,7 +181,7 @@ pub(super) fn driver(tree: &Tree<'_>, version: &str, gpus: &[FakeGpu]) -> Result
         )?;
         tree.file(&format!("{folder}/registry"), "Binary: \"\"\n")?;
     }
-    tree.file("proc/driver/nvidia-caps/mig-minors", "config 1\nmonitor 2\n")?;
+    tree.file("proc/driver/nvidia-caps/mig-minors", &super::mig::table(gpus))?;
     for (name, minor, mode) in [("config", 1, 256), ("monitor", 2, 292)] {
         tree.file(
             &format!("proc/driver/nvidia/capabilities/mig/{name}"),

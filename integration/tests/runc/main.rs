@@ -14,6 +14,7 @@ mod hook;
 mod joined;
 mod lifecycle;
 mod lookalikes;
+mod mig;
 mod nodes;
 mod own_folders;
 mod pods;

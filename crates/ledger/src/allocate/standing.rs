@@ -3,23 +3,28 @@
 use std::fmt;
 
 use contract::Code;
-use contract::gpu::{Gpu, State};
+use contract::gpu::State;
 
-/// Numbers of GPUs.
+use super::partitions::One;
+
+/// Numbers of GPUs, or of instances.
 pub(super) struct Standing {
     present: usize,
     free: usize,
     taken: usize,
+    /// GPUs that are granted by their instances only.
+    cut: usize,
     /// Those that cannot be granted, by state.
     unusable: Vec<(State, usize)>,
 }
 
 impl Standing {
-    pub(super) fn of(gpus: &[&Gpu], taken: &dyn Fn(&str) -> bool) -> Self {
-        let mut standing = Self { present: gpus.len(), free: 0, taken: 0, unusable: Vec::new() };
+    pub(super) fn of(gpus: &[One<'_>], taken: &dyn Fn(&str) -> bool) -> Self {
+        let mut standing = Self { present: gpus.len(), free: 0, taken: 0, cut: 0, unusable: Vec::new() };
         for gpu in gpus {
-            match &gpu.unavailable {
-                None if taken(&gpu.pci) => standing.taken += 1,
+            match gpu.why() {
+                None if !gpu.usable() => standing.cut += 1,
+                None if taken(&gpu.slot()) => standing.taken += 1,
                 None => standing.free += 1,
                 Some(why) => match standing.unusable.iter_mut().find(|(state, _)| *state == why.state) {
                     Some((_, number)) => *number += 1,
@@ -39,9 +44,13 @@ impl Standing {
         if wanted <= self.free {
             return None;
         }
-        let mend = "try again when the node's GPUs are in order, or ask for fewer";
+        let mend = match self.cut {
+            0 => "try again when the node's GPUs are in order, or ask for fewer",
+            _ => "ask for MIG instances by profile, or for fewer",
+        };
         let rule = match self.unusable.as_slice() {
-            [(state, _)] => state.rule(),
+            [] => "mig-enabled",
+            [(state, _)] if self.cut == 0 => state.rule(),
             _ => "gpu-unavailable",
         };
         // What may be over since the inventory was made comes first: both codes have the runtime look again.
@@ -65,6 +74,10 @@ impl fmt::Display for Standing {
         let mut between = ": ";
         for (state, number) in &self.unusable {
             write!(f, "{between}{number} {}", state.in_words())?;
+            between = ", ";
+        }
+        if self.cut > 0 {
+            write!(f, "{between}{} in MIG mode", self.cut)?;
             between = ", ";
         }
         if self.taken > 0 {

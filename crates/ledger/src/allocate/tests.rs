@@ -4,6 +4,7 @@ use contract::gpu::State;
 use contract::request::{Asked, Source, Words};
 
 use super::*;
+use crate::slot::taken;
 use crate::testing::{count, ids, inventory};
 
 /// Four GPUs: 0, 1, 2 are A100s (2 is lost), 3 is an A10.

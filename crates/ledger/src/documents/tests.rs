@@ -13,7 +13,7 @@ fn key(name: &str) -> Key {
 
 fn contract(key: &Key) -> Contract {
     let node = inventory(1);
-    let gpus = [Granted { pci: "0000:01:00.0".into(), uuid: None, minor: Some(0) }];
+    let gpus = [Granted { pci: "0000:01:00.0".into(), uuid: None, minor: Some(0), partition: None }];
     contract_for(&node, &gpus, &count(1), Some(key)).unwrap()
 }
 

@@ -2,7 +2,7 @@ use contract::inventory::{DriverFile, FileId, Finding, Library};
 
 use super::*;
 use crate::allocate::allocate;
-use crate::testing::{count, inventory};
+use crate::testing::{count, cut, ids, inventory};
 
 const ID: FileId = FileId { dev: 1, ino: 2, size: 3, ctime: 4, ctime_nsec: 5 };
 
@@ -52,11 +52,7 @@ fn stocked() -> Inventory {
 
 fn write(inventory: &Inventory, capabilities: &str, policy: &Policy, gpus: u32) -> Result<Contract, Refusal> {
     let request = Request { capabilities: Capabilities::parse(capabilities).unwrap(), ..count(gpus) };
-    let granted: Vec<Granted> = allocate(inventory, &|_| false, &request, &[])
-        .unwrap()
-        .iter()
-        .map(|g| Granted { pci: g.pci.clone(), uuid: g.uuid.clone(), minor: g.minor })
-        .collect();
+    let granted: Vec<Granted> = allocate(inventory, &|_| false, &request, &[]).unwrap();
     draft(inventory, &granted, &request, policy, "id", Some(&Key::of("/r", "c")), 9)
 }
 
@@ -168,7 +164,59 @@ fn missing_nodes_refuse_what_needs_them() {
     let mut bare = stocked();
     bare.gpus[0].nodes.clear();
     assert_eq!(code(&bare, "utility"), Err(Code::DriverNotReady));
-    let granted = [Granted { pci: "0000:ff:00.0".into(), uuid: None, minor: None }];
+    let granted = [Granted { pci: "0000:ff:00.0".into(), uuid: None, minor: None, partition: None }];
     let gone = draft(&bare, &granted, &count(1), &Policy::default(), "id", None, 1).unwrap_err();
     assert_eq!(gone.code, Code::ContractStale);
+}
+
+/// A container with instances has their GPU's node once, and the capability nodes of these instances only.
+#[test]
+fn what_instances_bring() {
+    let mut node = stocked();
+    cut(&mut node.gpus[1], &["1g.10gb", "1g.10gb", "1g.10gb"]);
+    node.gpus[1].partitions[2].uuid = None;
+    node.facts.instances.0 = vec!["gpu1/gi7/ci0".into()];
+    let write = |names: &[&str], cuda| {
+        let request = Request { capabilities: Capabilities::parse("utility,display,dri").unwrap(), ..ids(names) };
+        let granted = allocate(&node, &|_| false, &request, &[]).unwrap();
+        let policy = Policy { cuda_visible_devices: cuda, ..Policy::default() };
+        draft(&node, &granted, &request, &policy, "id", Some(&Key::of("/r", "c")), 9).unwrap()
+    };
+    let caps = |n: u32| format!("nvidia-caps/nvidia-cap{n} nvidia-caps/nvidia-cap{}", n + 1);
+    let [one, two] = [caps(3 + 135 + 63), caps(3 + 135 + 72)];
+    let uuids = ["MIG-00010000-aaaa-bbbb-cccc-0123456789ab", "MIG-00010001-aaaa-bbbb-cccc-0123456789ab"];
+    for (asked, nodes, visible) in [
+        (&["1:0"][..], format!("nvidia1 {one} nvidiactl nvidia-modeset"), uuids[0].to_owned()),
+        (
+            &["1:1", "1:0"][..],
+            format!("nvidia1 {two} {one} nvidiactl nvidia-modeset"),
+            format!("{},{}", uuids[1], uuids[0]),
+        ),
+        (
+            &["nvidia0", "1:1"][..],
+            format!("nvidia0 dri/renderD128 dri/card0 nvidia1 {two} nvidiactl nvidia-modeset"),
+            format!("{},{}", node.gpus[0].uuid.as_deref().unwrap(), uuids[1]),
+        ),
+        (
+            &["1:2"][..],
+            format!("nvidia1 {} nvidiactl nvidia-modeset", caps(3 + 135 + 81)),
+            format!("MIG-{}/9/0", node.gpus[1].uuid.as_deref().unwrap()),
+        ),
+    ] {
+        // Positions do not name instances.
+        for cuda in [CudaVisibleDevices::Index, CudaVisibleDevices::Uuid] {
+            let contract = write(asked, cuda);
+            assert_eq!(names(&contract).0, nodes, "{asked:?}");
+            let env = [&contract.env[0].1, &contract.env[2].1];
+            assert_eq!(env, [&visible, &visible], "{asked:?}");
+            assert_eq!(contract.facts.instances.0.len(), 0, "instances beside its own come and go");
+        }
+        assert_eq!(write(asked, CudaVisibleDevices::Unset).env.len(), 2);
+    }
+    // Of an instance that is gone there is no contract.
+    let request = ids(&["1:0"]);
+    let granted = allocate(&node, &|_| false, &request, &[]).unwrap();
+    node.gpus[1].partitions.remove(0);
+    let refusal = draft(&node, &granted, &request, &Policy::default(), "id", None, 9).unwrap_err();
+    assert_eq!((refusal.code, refusal.rule), (Code::ContractStale, "gpu-gone"), "{refusal}");
 }

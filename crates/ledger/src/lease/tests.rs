@@ -2,7 +2,12 @@ use super::*;
 use crate::testing::World;
 
 fn lease(holder: HeldBy) -> Lease {
-    Lease::new(&Granted { pci: "0000:01:00.0".into(), uuid: None, minor: Some(0) }, &holder, "boot-1", 1)
+    Lease::new(
+        &Granted { pci: "0000:01:00.0".into(), uuid: None, minor: Some(0), partition: None },
+        &holder,
+        "boot-1",
+        1,
+    )
 }
 
 fn container(cgroup: Option<&str>) -> Lease {
@@ -118,7 +123,7 @@ fn newer_fields_are_ignored_and_other_layouts_are_not_judged() {
 #[test]
 fn file_names() {
     let name = Name::parse("0000:01:00.0@r-00ff").unwrap();
-    assert_eq!((name.pci.as_str(), name.token()), ("0000:01:00.0", Some("00ff")));
+    assert_eq!((name.slot.as_str(), name.token()), ("0000:01:00.0", Some("00ff")));
     assert_eq!(Name::parse("0000:01:00.0@00ff").unwrap().token(), None);
     assert_eq!(Name::parse("stray"), None);
 }

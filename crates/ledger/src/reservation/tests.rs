@@ -207,7 +207,7 @@ fn a_redeem_killed_after_every_step() {
             let a = stage.holder("a", 1);
             let (result, killed) = crash::after(steps, || stage.ledger.redeem(&reserved.token, &a));
             assert_eq!(
-                stage.ledger.names().unwrap().iter().map(|n| &n.pci).collect::<std::collections::BTreeSet<_>>().len(),
+                stage.ledger.names().unwrap().iter().map(|n| &n.slot).collect::<std::collections::BTreeSet<_>>().len(),
                 2
             );
             let usable = stage.ledger.is_pending(&reserved.token);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::files::crash;
-use crate::testing::{World, contract_for, count, holder, ids, inventory, ledger, pcis, state};
+use crate::testing::{World, contract_for, count, cut, holder, ids, inventory, ledger, pcis, state};
 
 const GPU0: &str = "0000:01:00.0";
 const GPU1: &str = "0000:02:00.0";
@@ -20,7 +20,7 @@ fn dies(world: &World, holder: &Holder) {
 fn taken(ledger: &Ledger) -> BTreeMap<String, usize> {
     let mut taken = BTreeMap::new();
     for name in ledger.names().unwrap() {
-        *taken.entry(name.pci).or_insert(0) += 1;
+        *taken.entry(name.slot).or_insert(0) += 1;
     }
     taken
 }
@@ -106,7 +106,7 @@ fn equal_ids_under_two_state_roots_are_two_containers() {
     ledger.grant(&node, &count(1), &a).unwrap();
     ledger.grant(&node, &count(1), &b).unwrap();
     assert_eq!(ledger.release(&a.key).unwrap(), [GPU0]);
-    assert_eq!(ledger.names().unwrap(), [Name { pci: GPU1.into(), tag: b.key.to_string() }]);
+    assert_eq!(ledger.names().unwrap(), [Name { slot: GPU1.into(), tag: b.key.to_string() }]);
     // One is gone, the other is not: the state root tells them apart for reclaim as well.
     ledger.grant(&node, &count(1), &a).unwrap();
     dies(&world, &a);
@@ -129,7 +129,7 @@ fn dead_holders_make_room_only_when_it_is_short() {
     assert_eq!(pcis(&ledger.grant(&node, &count(1), &c).unwrap()), [GPU0]);
     let reclaimed = ledger.take_reclaimed();
     assert_eq!(reclaimed.len(), 1);
-    assert_eq!((reclaimed[0].lease.holder.name(), reclaimed[0].pci.as_str()), ("a", GPU0));
+    assert_eq!((reclaimed[0].lease.holder.name(), reclaimed[0].slot.as_str()), ("a", GPU0));
     assert!(reclaimed[0].gone_because.contains("cgroup is empty"));
     assert!(ledger.contracts().unwrap().is_empty());
 }
@@ -145,7 +145,7 @@ fn list_says_why_each_is_held_and_takes_what_it_cannot_read_for_held() {
     std::fs::write(ledger.path("leases/0000:04:00.0@someone"), b"").unwrap();
     dies(&world, &b);
     let list = ledger.leases().unwrap();
-    let why: Vec<(&str, &str)> = list.iter().map(|l| (l.pci.as_str(), l.held_because.as_str())).collect();
+    let why: Vec<(&str, &str)> = list.iter().map(|l| (l.slot.as_str(), l.held_because.as_str())).collect();
     assert_eq!(why.len(), 3, "{why:?}");
     assert!(why[0].1.contains("its create still runs"));
     assert!(why[1].1.contains("vm:big"));
@@ -217,8 +217,10 @@ fn a_failing_lease_takes_back_the_others() {
     let a = holder(&world, "a", 1);
     // A folder in the way of the second lease: renaming a file onto it fails, for root too.
     std::fs::create_dir_all(ledger.path("leases")).unwrap();
-    let granted =
-        [Granted { pci: GPU0.into(), uuid: None, minor: None }, Granted { pci: GPU1.into(), uuid: None, minor: None }];
+    let granted = [
+        Granted { pci: GPU0.into(), uuid: None, minor: None, partition: None },
+        Granted { pci: GPU1.into(), uuid: None, minor: None, partition: None },
+    ];
     std::fs::create_dir(ledger.path(&Name::path(GPU1, a.key.as_str()))).unwrap();
     let error = ledger
         .write_leases(&ledger.lock().unwrap(), &granted, a.key.as_str(), &a.held_by(&world), "boot-1")
@@ -340,7 +342,14 @@ enum Act {
     Reclaim {
         kill: Option<u32>,
     },
+    /// A GPU is cut anew, or made whole again, whoever has it.
+    Cut {
+        gpu: usize,
+        layout: usize,
+    },
 }
+
+const LAYOUTS: [&[&str]; 3] = [&[], &["1g.10gb", "3g.40gb", "1g.10gb"], &["3g.40gb", "1g.10gb"]];
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
     let kill = || proptest::option::weighted(0.4, 0_u32..8);
@@ -349,6 +358,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         2 => (0_u32..6, kill()).prop_map(|(who, kill)| Act::Release { who, kill }),
         2 => (0_u32..6).prop_map(|who| Act::Vanish { who }),
         1 => kill().prop_map(|kill| Act::Reclaim { kill }),
+        2 => (0_usize..4, 0_usize..3).prop_map(|(gpu, layout)| Act::Cut { gpu, layout }),
     ];
     proptest::collection::vec(act, 1..40)
 }
@@ -356,11 +366,11 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever happens in whatever order, with processes killed at any step: no GPU has two holders, a running
-    /// container keeps what it was given, and in the end every GPU can be granted again.
+    /// Whatever happens in whatever order, with processes killed at any step: no GPU or instance has two holders, none has
+    /// one together with its GPU, a running container keeps what it was given, and in the end every GPU can be granted again.
     #[test]
     fn never_twice_and_never_lost(acts in acts()) {
-        let (dir, world, node) = (state(), World::new(), inventory(4));
+        let (dir, world, mut node) = (state(), World::new(), inventory(4));
         let ledger = ledger(&dir, &world);
         let mut running: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         let mut pid = 100;
@@ -369,12 +379,14 @@ proptest! {
             match act {
                 Act::Grant { who, count: n, kill } => {
                     let holder = holder(&world, &who.to_string(), pid);
-                    let create = || ledger.grant(&node, &count(n), &holder);
+                    // Half of them want whole GPUs.
+                    let profile = [None, Some("1g.10gb".to_owned())][who as usize % 2].clone();
+                    let create = || ledger.grant(&node, &Request { profile: profile.clone(), ..count(n) }, &holder);
                     let (result, killed) = kill.map_or_else(|| (create(), false), |steps| crash::after(steps, create));
                     if let (Ok(gpus), false) = (&result, killed) {
                         prop_assert!(!running.contains_key(&who), "a running container was granted anew");
                         prop_assert_eq!(gpus.len(), n as usize);
-                        running.insert(who, pcis(gpus));
+                        running.insert(who, gpus.iter().map(slot::of).collect());
                         world.with(|w| w.folders.insert(format!("/run/low/{who}").into()));
                     }
                     dies(&world, &holder);
@@ -397,20 +409,22 @@ proptest! {
                     None => { ledger.reclaim().unwrap(); }
                     Some(steps) => { let _ = crash::after(steps, || ledger.reclaim()); }
                 },
+                Act::Cut { gpu, layout } => cut(&mut node.gpus[gpu], LAYOUTS[layout]),
             }
-            let taken = taken(&ledger);
-            prop_assert!(taken.values().all(|n| *n == 1), "{:?}", taken);
             let held = ledger.names().unwrap();
+            for (at, name) in held.iter().enumerate() {
+                prop_assert!(held.iter().skip(at + 1).all(|other| !slot::exclude(&name.slot, &other.slot)), "{:?}", held);
+            }
             for (who, gpus) in &running {
                 let key = Key::of("/run/low", &who.to_string());
                 for gpu in gpus {
-                    prop_assert!(held.contains(&Name { pci: gpu.clone(), tag: key.to_string() }), "{} lost {}", who, gpu);
+                    prop_assert!(held.contains(&Name { slot: gpu.clone(), tag: key.to_string() }), "{} lost {}", who, gpu);
                 }
             }
         }
         world.with(|w| w.folders.clear());
         let last = holder(&world, "last", 99);
-        prop_assert_eq!(ledger.grant(&node, &count(4), &last).unwrap().len(), 4);
+        prop_assert_eq!(ledger.grant(&inventory(4), &count(4), &last).unwrap().len(), 4);
         prop_assert_eq!(ledger.leases().unwrap().len(), 4);
     }
 }
