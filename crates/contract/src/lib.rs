@@ -4,6 +4,7 @@
 
 pub mod capability;
 pub mod config;
+pub mod cuda;
 mod document;
 pub mod exception;
 pub mod gpu;
@@ -17,5 +18,5 @@ pub mod refusal;
 pub mod request;
 pub mod rule;
 
-pub use document::{Contract, Granted, SCHEMA};
+pub use document::{Contract, Granted, Products, SCHEMA};
 pub use refusal::{Code, Note, Refusal};

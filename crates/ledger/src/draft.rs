@@ -6,7 +6,7 @@ use contract::gpu::Gpu;
 use contract::inventory::{DeviceNode, FileKind, Inventory, Role};
 use contract::key::Key;
 use contract::request::Request;
-use contract::{Code, Contract, Granted, Refusal, SCHEMA};
+use contract::{Code, Contract, Granted, Products, Refusal, SCHEMA};
 
 /// Control nodes by name; which of these capabilities needs them (an empty list: every GPU container does); and, where
 /// nothing works without the node, the inventory's finding when it is missing. Tools and modesetting are missed by few.
@@ -32,7 +32,7 @@ pub fn draft(
     now: u64,
 ) -> Result<Contract, Refusal> {
     let wanted = &request.capabilities;
-    let mut nodes = Vec::new();
+    let (mut nodes, mut products) = (Vec::new(), Products::default());
     for granted in gpus {
         let gpu = inventory.gpus.iter().find(|gpu| gpu.pci == granted.pci).ok_or_else(|| {
             Refusal::new(
@@ -43,6 +43,7 @@ pub fn draft(
             )
         })?;
         nodes.extend(gpu_nodes(gpu, granted, wanted)?);
+        products.add(gpu);
     }
     nodes.extend(control_nodes(inventory, request)?);
     let needed = |of: &[Capability]| of.iter().any(|capability| wanted.has(*capability));
@@ -63,6 +64,7 @@ pub fn draft(
         env: environment(gpus, wanted, policy.cuda_visible_devices),
         facts: inventory.facts.clone(),
         created: now,
+        products,
     })
 }
 
