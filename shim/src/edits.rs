@@ -153,7 +153,7 @@ mod tests {
             mode: 0o666,
             uid: 0,
             gid: 0,
-            role: contract::inventory::Role::Compute,
+            role: Role::Compute,
         };
         for (path, dropped, expected) in [
             ("/dev/nvidia0", &[][..], "UNSAFE_SPEC /linux/devices/1/path"),
