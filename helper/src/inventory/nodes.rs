@@ -119,8 +119,11 @@ const CONTROL: [Control; 4] = [
 pub(crate) fn of_driver(facts: &Facts) -> Vec<(String, (u32, u32))> {
     let gpus = major(facts, &["nvidia", "nvidia-frontend"]);
     let uvm = major(facts, &["nvidia-uvm"]);
+    // A module of its own behind the GPUs' number: newer drivers list it when it is loaded.
+    let modeset = major(facts, &["nvidia-modeset", "nvidia-frontend"]).is_some();
     let control = CONTROL
         .iter()
+        .filter(|control| modeset || control.name != "nvidia-modeset")
         .filter_map(|control| Some((control.name.to_owned(), (if control.uvm { uvm } else { gpus }?, control.minor))));
     let own = facts.driver_gpus.iter().filter_map(|gpu| Some((format!("nvidia{}", gpu.minor?), (gpus?, gpu.minor?))));
     if facts.driver_version.is_some() { control.chain(own).collect() } else { Vec::new() }
