@@ -11,6 +11,7 @@ use node::Node;
 
 use crate::bundle::Bundle;
 use crate::create::{in_held_cgroup, numbers};
+use crate::cuda;
 use crate::decide::{Decision, decide};
 use crate::edits;
 use crate::grant;
@@ -91,6 +92,7 @@ pub fn check(
     }
     if verdict.refusals.is_empty() {
         let carried = numbers(&decision, &system).and_then(|numbers| {
+            notes.extend(cuda::judge(&decision.spec, verdict.grant.as_ref(), &setup.config.policy)?);
             edits::edits(&decision.spec, &folder, &decision.judgement, &numbers, verdict.grant.as_ref())
         });
         match carried {

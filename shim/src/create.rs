@@ -12,6 +12,7 @@ use node::{Node, process};
 use crate::argv::Verb;
 use crate::bundle::Bundle;
 use crate::container::Container;
+use crate::cuda;
 use crate::decide::{Decision, decide};
 use crate::edits;
 use crate::grant;
@@ -205,6 +206,7 @@ impl<'a> Making<'a> {
         let (mut edits, mut notes) =
             edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract.as_ref())?;
         notes.extend(decision.judgement.notes.iter().cloned());
+        notes.extend(cuda::judge(&decision.spec, contract.as_ref(), &container.setup.config.policy)?);
         let verb = container.call.verb;
         notes.extend(bundle.loose_to(&decision.spec, system).map(|loose| Note::new("bundle", "", loose.told())));
         let changed = !only_variables(&edits);

@@ -7,6 +7,7 @@ mod bundle;
 mod check;
 mod container;
 mod create;
+mod cuda;
 mod decide;
 mod delete;
 mod edits;

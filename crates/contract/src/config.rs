@@ -6,6 +6,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use crate::capability::Capabilities;
+use crate::cuda;
 use crate::exception::{Exceptions, GuardedCapability};
 use crate::json::{Member, Node, Value};
 use crate::read::{FromJson, ReadError, Settings};
@@ -163,6 +164,8 @@ pub struct Policy {
     pub capabilities: CapabilityList,
     /// `index`, `uuid` or `unset`.
     pub cuda_visible_devices: CudaVisibleDevices,
+    /// `warn`, `refuse` or `off`: what an image means whose CUDA does not run here.
+    pub cuda: cuda::Policy,
     /// Whether `restore` of a container with GPUs may pass.
     pub allow_restore: bool,
     /// Named exceptions, by absolute mount source that may be bound although it is the host's `/dev`.
@@ -264,6 +267,7 @@ settings!(Policy {
     verify,
     capabilities,
     cuda_visible_devices,
+    cuda,
     allow_restore,
     allow_dev_mounts,
     allow_hooks,

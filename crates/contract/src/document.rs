@@ -4,6 +4,8 @@ use serde::Serialize;
 
 use crate::gpu::{Gpu, Partition, is_uuid, names_part};
 use crate::inventory::{DeviceNode, DriverFile, Facts, Library, pci_address};
+use crate::json::Node;
+use crate::read::{FromJson, ReadError};
 use crate::record;
 use crate::refusal::{Code, Refusal};
 use crate::request::Request;
@@ -36,6 +38,8 @@ pub struct Contract {
     pub facts: Facts,
     /// When it was made, in seconds since 1970.
     pub created: u64,
+    /// What the granted GPUs are, each kind once.
+    pub products: Products,
 }
 
 /// A granted GPU by all its names, or a granted part of it.
@@ -67,7 +71,34 @@ pub struct GrantedPartition {
     pub uuid: Option<String>,
 }
 
-record!(Contract { schema, id, key, request, gpus, nodes, libraries, files, env, facts, created });
+/// Kinds of GPUs, each once: product name and CUDA compute capability, empty when not known. A contract of an earlier
+/// version names none.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(transparent)]
+pub struct Products(pub Vec<(String, String)>);
+
+impl Products {
+    /// One more GPU.
+    pub fn add(&mut self, gpu: &Gpu) {
+        let known = |text: &Option<String>| text.clone().unwrap_or_default();
+        let kind = (known(&gpu.model), known(&gpu.compute_capability));
+        if !self.0.contains(&kind) {
+            self.0.push(kind);
+        }
+    }
+}
+
+impl FromJson for Products {
+    fn from_json(node: &Node<'_>) -> Result<Self, ReadError> {
+        Vec::from_json(node).map(Self)
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Self::default())
+    }
+}
+
+record!(Contract { schema, id, key, request, gpus, nodes, libraries, files, env, facts, created, products });
 record!(Granted { pci, uuid, minor, partition });
 record!(GrantedPartition { index, gi, ci, profile, uuid });
 

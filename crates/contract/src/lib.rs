@@ -4,6 +4,7 @@
 
 pub mod capability;
 pub mod config;
+pub mod cuda;
 mod document;
 pub mod exception;
 mod facts;
@@ -18,5 +19,5 @@ pub mod refusal;
 pub mod request;
 pub mod rule;
 
-pub use document::{Contract, Granted, GrantedPartition, SCHEMA};
+pub use document::{Contract, Granted, GrantedPartition, Products, SCHEMA};
 pub use refusal::{Code, Note, Refusal};

@@ -378,6 +378,7 @@ mod tests {
             env: vec![("A".into(), "b".into())],
             facts: inventory.facts,
             created: 5,
+            products: crate::Products(vec![("NVIDIA L4".into(), "8.9".into())]),
         };
         let bytes = serde_json::to_vec(&contract).unwrap();
         assert_eq!(document::<Contract>(&bytes).unwrap(), contract);

@@ -6,7 +6,7 @@ use contract::gpu::Gpu;
 use contract::inventory::{DeviceNode, Facts, FileKind, Instances, Inventory, Role};
 use contract::key::Key;
 use contract::request::Request;
-use contract::{Code, Contract, Granted, Refusal, SCHEMA};
+use contract::{Code, Contract, Granted, Products, Refusal, SCHEMA};
 
 /// Control nodes by name; which of these capabilities needs them (an empty list: every GPU container does); and, where
 /// nothing works without the node, the inventory's finding when it is missing. Tools and modesetting are missed by few.
@@ -32,7 +32,7 @@ pub fn draft(
     now: u64,
 ) -> Result<Contract, Refusal> {
     let wanted = &request.capabilities;
-    let mut nodes = Vec::new();
+    let (mut nodes, mut products) = (Vec::new(), Products::default());
     for granted in gpus {
         let gone = || {
             let message = format!("{} is no longer in this node's inventory", granted.name());
@@ -47,6 +47,7 @@ pub fn draft(
         // Instances share their GPU's node, and compute instances their GPU instance's.
         own.retain(|node| !nodes.iter().any(|known: &DeviceNode| known.path == node.path));
         nodes.extend(own);
+        products.add(gpu);
     }
     nodes.extend(control_nodes(inventory, request)?);
     let needed = |of: &[Capability]| of.iter().any(|capability| wanted.has(*capability));
@@ -68,6 +69,7 @@ pub fn draft(
         // Of the instances its own count, and these stand in the grant.
         facts: Facts { instances: Instances::default(), ..inventory.facts.clone() },
         created: now,
+        products,
     })
 }
 

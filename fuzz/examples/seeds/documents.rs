@@ -120,6 +120,7 @@ fn granted() -> Contract {
             capabilities: Capabilities::default(),
             places: Places::default(),
         },
+        products: contract::Products(vec![("NVIDIA L4".into(), "8.9".into())]),
         gpus: inventory.gpus.iter().map(Granted::of).collect(),
         nodes: inventory.control,
         libraries: inventory.libraries,
