@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use contract::config::{DEFAULT_PATH, Host};
 use shim::Setup;
 
-use crate::commands::{audit, check, completions, contracts, demo, inventory, lease, manual, source, version};
+use crate::commands::{audit, check, completions, contracts, cuda, demo, inventory, lease, manual, source, version};
 use crate::exit::{Exit, Failure};
 use crate::handover;
 
@@ -49,11 +49,11 @@ pub(crate) enum Format {
     Json,
     /// `check`: the changes to the spec as RFC 6902 operations
     Patch,
-    #[value(hide = true)]
+    /// `inventory`: metrics
     Prometheus,
-    #[value(hide = true)]
+    /// `inventory`: a line for each group of GPUs that are bound to vfio-pci
     VfioInventory,
-    #[value(hide = true)]
+    /// `inventory`: a line for each MIG instance
     MigInventory,
 }
 
@@ -69,6 +69,8 @@ enum Command {
     Lease(lease::Args),
     /// What was decided, and whether the record is whole
     Audit(audit::Args),
+    /// Whether an image's CUDA runs on this node
+    Cuda(cuda::Args),
     /// Shows the main job on a made-up node with four GPUs
     Demo(demo::Args),
     /// A completion script for a shell
@@ -84,7 +86,7 @@ enum Command {
 }
 
 /// Commands of later versions: whoever calls one is told so; no help, completion or tip names them.
-const LATER: [&str; 8] = ["stats", "cdi", "configure", "doctor", "broker", "cuda", "vfio", "mig"];
+const LATER: [&str; 7] = ["stats", "cdi", "configure", "doctor", "broker", "vfio", "mig"];
 
 /// What every command gets.
 pub(crate) struct Context<'a> {
@@ -116,12 +118,7 @@ impl Context<'_> {
 /// A format that this command does not have.
 pub(crate) fn not_offered(format: Format, offered: &str) -> Failure {
     let name = format.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-    match format {
-        Format::Prometheus | Format::VfioInventory | Format::MigInventory => {
-            Failure::Usage(format!("--format {name} comes in a later version; this one has {offered}"))
-        }
-        _ => Failure::Usage(format!("--format {name} is not offered here, only {offered}")),
-    }
+    Failure::Usage(format!("--format {name} is not offered here, only {offered}"))
 }
 
 /// The whole program: reads the process's arguments, answers on stdout, complains on stderr.
@@ -184,6 +181,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Check(args) => check::run(&args, context),
         Command::Lease(args) => lease::run(&args, context),
         Command::Audit(args) => audit::run(&args, context),
+        Command::Cuda(args) => cuda::run(&args, context),
         Command::Demo(args) => demo::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
         Command::Man(args) => manual::run(&args),
@@ -275,8 +273,14 @@ mod tests {
             (&["mig"], "later version"),
             (&["inventory", "--config", "/does/not/exist"], "/does/not/exist"),
             (&["inventory", "--host-root", "/does/not/exist"], "/does/not/exist"),
-            (&["inventory", "--format", "prometheus"], "later version"),
-            (&["inventory", "--format", "patch"], "--format patch is not offered here, only table and json"),
+            (
+                &["inventory", "refresh", "--format", "prometheus"],
+                "--format prometheus is not offered here, only table and json",
+            ),
+            (&["cuda", "check"], "--image-env"),
+            (&["cuda", "check", "/does/not/exist"], "cannot read /does/not/exist"),
+            (&["cuda", "check", "--image-env", "/does/not/exist"], "cannot read /does/not/exist"),
+            (&["inventory", "diff", "/does/not/exist"], "cannot read /does/not/exist"),
             (&["contract", "prepare", "--request", "-", "--format", "table"], "not offered here, only json"),
             (&["demo", "--format", "json"], "not offered here, only table"),
         ] {
@@ -305,8 +309,9 @@ mod tests {
         let (_, _, near) = quilt_gpu(&["vfioo"]);
         let scripts = ["bash", "zsh", "fish"].map(|shell| quilt_gpu(&["completions", shell]).1);
         for text in [bare, usage, near].iter().chain(&scripts) {
-            let offered =
-                LATER.iter().find(|later| text.split(|c: char| !c.is_alphanumeric()).any(|word| word == **later));
+            let offered = LATER
+                .iter()
+                .find(|later| text.split(|c: char| !c.is_alphanumeric() && c != '-').any(|word| word == **later));
             assert_eq!(offered, None, "{text}");
         }
         assert!(scripts.iter().all(|script| script.contains("inventory")));
@@ -316,9 +321,14 @@ mod tests {
     fn help_goes_to_stdout_and_hides_what_is_not_there_yet() {
         let (code, out, _) = quilt_gpu(&["--help"]);
         assert_eq!(code, 0);
-        for (word, shown) in
-            [("inventory", true), ("lease", true), ("doctor", false), ("vfio", false), ("prometheus", false)]
-        {
+        for (word, shown) in [
+            ("inventory", true),
+            ("lease", true),
+            ("doctor", false),
+            ("  vfio ", false),
+            ("cuda", true),
+            ("mig-inventory", true),
+        ] {
             assert_eq!(out.contains(word), shown, "{word}: {out}");
         }
     }

@@ -1,5 +1,7 @@
 //! `quilt-gpu inventory`: what the node has now; `inventory refresh`: the same, stored for the runtime.
 
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -7,11 +9,16 @@ use contract::gpu::{Gpu, Partition, Unavailable};
 use contract::inventory::{Filter, Inventory, LowLevel};
 use ledger::Ledger;
 use ledger::audit::Kind;
+use serde::Serialize;
 use serde_json::json;
 use shim::Setup;
 
-use crate::cli::Context;
+use crate::cli::{Context, Format, not_offered};
 use crate::exit::{Exit, Failure};
+use crate::formats::lines::{self, Group, Instance};
+use crate::formats::prometheus;
+use crate::formats::view::{self, View};
+use crate::input;
 use crate::inventory;
 use crate::record;
 use crate::table;
@@ -19,6 +26,8 @@ use crate::table;
 /// Longer than any driver takes, and shorter than anybody waits for a node's boot.
 const MOST_PATIENCE: u64 = 600;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+/// PCI's base class of bridges: they are in a group, and are nobody's to give.
+const BRIDGE: u32 = 0x06;
 const NO_GPU: &str = "this node has no NVIDIA GPU\n";
 
 #[derive(Debug, clap::Args)]
@@ -41,6 +50,13 @@ enum Action {
         #[arg(long, value_name = "TIME", value_parser = patience)]
         wait: Option<Duration>,
     },
+    /// Compares a vfio-inventory or mig-inventory with this node: what it lists and the node has not (-), and what the
+    /// node has beyond it (+)
+    Diff {
+        /// The list; - is stdin. Without --format, a list whose lines begin with a number is a vfio-inventory
+        #[arg(value_name = "FILE|-")]
+        file: PathBuf,
+    },
 }
 
 /// What a refresh does besides.
@@ -51,24 +67,92 @@ struct Refresh {
 }
 
 pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure> {
-    let json = context.json()?;
-    match args.action {
+    match &args.action {
         Some(Action::Refresh { char_links, make_nodes, wait }) => {
-            let make_nodes = make_nodes || context.setup.config.policy.make_nodes;
-            refresh(&mut context, json, &Refresh { char_links, make_nodes, wait })
+            let json = context.json()?;
+            let make_nodes = *make_nodes || context.setup.config.policy.make_nodes;
+            refresh(&mut context, json, &Refresh { char_links: *char_links, make_nodes, wait: *wait })
         }
+        Some(Action::Diff { file }) => diff(file, &mut context),
         None => {
             let inventory = inventory::look(&context.setup).map_err(Failure::Internal)?;
-            let ledger = Ledger::open_existing(context.setup.state_dir());
-            let leased = ledger.map(|ledger| ledger.taken(&inventory)).unwrap_or_default();
-            if json {
-                context.document(&inventory)?
-            } else {
-                write!(context.out, "{}", text(&inventory, &leased))?
-            }
+            print(&inventory, &mut context)?;
             Ok(Exit::Done)
         }
     }
+}
+
+/// Everything that is known, and one row a GPU for who keeps rows.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    inventory: &'a Inventory,
+    gpu_inventory: Vec<View<'a>>,
+}
+
+fn print(inventory: &Inventory, context: &mut Context<'_>) -> Result<(), Failure> {
+    let leased = leased(inventory, &context.setup);
+    let gpu_inventory = view::views(inventory, &|id| leased.iter().any(|leased| leased == id));
+    match context.format {
+        None | Some(Format::Table) => Ok(write!(context.out, "{}", text(inventory, &leased))?),
+        Some(Format::Json) => context.document(&Document { inventory, gpu_inventory }),
+        Some(Format::Prometheus) => Ok(write!(context.out, "{}", prometheus::text(inventory, &gpu_inventory))?),
+        Some(Format::VfioInventory) => listed(&groups(&gpu_inventory, &context.setup)?, context.out),
+        Some(Format::MigInventory) => listed(&lines::instances(&gpu_inventory), context.out),
+        Some(other) => Err(not_offered(other, "table, json, prometheus, vfio-inventory and mig-inventory")),
+    }
+}
+
+fn listed(lines: &[impl std::fmt::Display], out: &mut dyn Write) -> Result<(), Failure> {
+    Ok(lines.iter().try_for_each(|line| writeln!(out, "{line}"))?)
+}
+
+/// What leases take.
+fn leased(inventory: &Inventory, setup: &Setup) -> Vec<String> {
+    Ledger::open_existing(setup.state_dir()).map(|ledger| ledger.taken(inventory)).unwrap_or_default()
+}
+
+fn groups(views: &[View<'_>], setup: &Setup) -> Result<Vec<Group>, Failure> {
+    let devices = node::pci::devices(&setup.config.host).map_err(Failure::internal)?;
+    let in_group =
+        |device: &&node::pci::Device, group| device.iommu_group == Some(group) && device.class >> 16 != BRIDGE;
+    Ok(lines::groups(views, &|pci| {
+        let group = devices.iter().find(|device| device.address == pci).and_then(|device| device.iommu_group);
+        let members = devices.iter().filter(|device| group.is_some_and(|group| in_group(device, group)));
+        members.map(|device| device.address.clone()).collect()
+    }))
+}
+
+/// Compares a list with the node; by what it names, whatever more is known of it here or there.
+fn diff(file: &Path, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let text = input::text(file)?;
+    let inventory = inventory::look(&context.setup).map_err(Failure::Internal)?;
+    let views = view::views(&inventory, &|_| false);
+    let number = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    let number = number.and_then(|line| line.split(' ').next()).is_none_or(|word| word.parse::<u32>().is_ok());
+    let wrong = |why| Failure::Usage(format!("{}: {why}", file.display()));
+    let lines = match (context.format, number) {
+        (Some(Format::VfioInventory), _) | (None, true) => {
+            let bare = |group: Group| Group { known: Vec::new(), ..group };
+            let there = groups(&views, &context.setup)?.into_iter().map(bare).collect();
+            differing(lines::read_groups(&text).map_err(wrong)?.into_iter().map(bare).collect(), there)
+        }
+        (Some(Format::MigInventory), _) | (None, false) => {
+            let bare = |instance: Instance| Instance { parent: None, ..instance };
+            let there = lines::instances(&views).into_iter().map(bare).collect();
+            differing(lines::read_instances(&text).map_err(wrong)?.into_iter().map(bare).collect(), there)
+        }
+        (Some(other), _) => return Err(not_offered(other, "vfio-inventory and mig-inventory")),
+    };
+    listed(&lines, context.out)?;
+    Ok(if lines.is_empty() { Exit::Done } else { Exit::Refused })
+}
+
+fn differing<T: PartialEq + std::fmt::Display>(listed: Vec<T>, there: Vec<T>) -> Vec<String> {
+    let gone =
+        listed.iter().filter(|one| !there.contains(one)).map(|one| format!("- {}", table::one_line(&one.to_string())));
+    let new = there.iter().filter(|one| !listed.contains(one)).map(|one| format!("+ {one}"));
+    gone.chain(new).collect()
 }
 
 /// A time as people write it: `30s`, `2m`.

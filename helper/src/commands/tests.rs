@@ -15,6 +15,8 @@ use shim::Setup;
 use crate::demo::{Folder, prepare};
 use crate::{cli, inventory, record};
 
+mod agent;
+
 /// A node of its own for one test.
 struct Node(Folder);
 
