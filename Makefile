@@ -14,7 +14,7 @@ ENGINES := daemon.json containerd-version-2.toml containerd-version-3.toml crio.
 # What looks at the GPUs before engines start.
 UNIT    := quilt-gpu-inventory.service
 
-.PHONY: build static dynamic prepare demo test conformance fuzz lint install uninstall clean
+.PHONY: build static dynamic prepare demo test conformance fuzz gpu-prepare gpu lint install uninstall clean
 
 build: static dynamic
 
@@ -63,6 +63,15 @@ conformance: prepare build
 # and cargo-fuzz. What is known already is tried by make test, on any compiler.
 fuzz:
 	fuzz/run.sh
+
+# What only a machine with a GPU can show. The first builds, anywhere; the second needs nothing but target/gpu and
+# integration/gpu/run.sh, no network, and at most eight minutes.
+gpu-prepare: build
+	$(CARGO) build --locked -p integration --bin quilt-cuda --bin quilt-probe
+	integration/gpu/prepare.sh $(STATIC) $(DYNAMIC) target/debug
+
+gpu:
+	integration/gpu/run.sh
 
 # Installs what `make build` built.
 install:

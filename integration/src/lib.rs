@@ -7,6 +7,7 @@
 mod apart;
 mod binaries;
 mod bundle;
+pub mod cuda;
 mod driver_files;
 pub mod engine;
 mod error;

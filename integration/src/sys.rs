@@ -60,3 +60,34 @@ fn loader_error() -> String {
     // SAFETY: not null, see above; copied at once.
     unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned()
 }
+
+/// Most arguments of a call by [`call`]: `cuLaunchKernel` has eleven.
+pub(crate) const ARGUMENTS: usize = 11;
+
+type Raw = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize, usize, usize, usize, usize, usize) -> c_int;
+
+/// Calls a function of a library that was loaded, with whole numbers and addresses; arguments beyond those that the
+/// function has are ignored by the C calling conventions of x86-64 and arm64.
+pub(crate) fn call(library: &str, function: &str, arguments: &[usize]) -> Result<c_int, String> {
+    let names = [library, function].map(CString::new);
+    let [Ok(library), Ok(name)] = names else { return Err(format!("{function} cannot be a name")) };
+    // SAFETY: a NUL-ended name; a library that is loaded already only counts one more user.
+    let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if handle.is_null() {
+        return Err(loader_error());
+    }
+    // SAFETY: a live handle and a NUL-ended name.
+    let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) };
+    if symbol.is_null() {
+        return Err(loader_error());
+    }
+    let mut given = [0; ARGUMENTS];
+    if arguments.len() > given.len() {
+        return Err(format!("{function} would get {} arguments", arguments.len()));
+    }
+    given[..arguments.len()].copy_from_slice(arguments);
+    let [a, b, c, d, e, f, g, h, i, j, k] = given;
+    // SAFETY: not null; functions of CUDA's driver interface take integers and pointers in registers and on the stack, and
+    // give an int. That the addresses live through the call is the caller's: `cuda` keeps what it passes on its own stack.
+    Ok(unsafe { std::mem::transmute::<*mut c_void, Raw>(symbol)(a, b, c, d, e, f, g, h, i, j, k) })
+}
