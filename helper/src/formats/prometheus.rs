@@ -6,8 +6,10 @@ use contract::inventory::Inventory;
 
 use super::view::{Lease, View};
 
-/// A metric: its name, what it says, and its samples, each labels and value.
-type Metric<'a> = (&'a str, &'a str, Vec<(Vec<(&'a str, String)>, u64)>);
+/// Labels and value.
+type Sample<'a> = (Vec<(&'a str, String)>, u64);
+/// A metric: its name, what it says, and its samples.
+type Metric<'a> = (&'a str, &'a str, Vec<Sample<'a>>);
 
 /// All metrics of a node.
 pub(crate) fn text(inventory: &Inventory, views: &[View<'_>]) -> String {
@@ -74,8 +76,8 @@ fn usable(view: &View<'_>) -> bool {
 }
 
 /// A series stands once: of findings with one code the worst counts.
-fn dedup<'a>(samples: Vec<(Vec<(&'a str, String)>, u64)>) -> Vec<(Vec<(&'a str, String)>, u64)> {
-    let mut out: Vec<(Vec<(&str, String)>, u64)> = Vec::new();
+fn dedup(samples: Vec<Sample<'_>>) -> Vec<Sample<'_>> {
+    let mut out: Vec<Sample<'_>> = Vec::new();
     for (labels, value) in samples {
         match out.iter_mut().find(|(known, _)| *known == labels) {
             Some((_, most)) => *most = value.max(*most),
