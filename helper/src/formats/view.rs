@@ -71,7 +71,7 @@ pub(crate) struct Part<'a> {
     pub(crate) lease: Lease,
 }
 
-/// Every GPU of a node; `taken` knows PCI addresses of GPUs and UUIDs of partitions.
+/// Every GPU of a node; `taken` knows the slots that leases take: a GPU's PCI address, an instance's with its place behind.
 pub(crate) fn views<'a>(inventory: &'a Inventory, taken: &dyn Fn(&str) -> bool) -> Vec<View<'a>> {
     inventory.gpus.iter().map(|gpu| view(gpu, taken)).collect()
 }
@@ -79,7 +79,6 @@ pub(crate) fn views<'a>(inventory: &'a Inventory, taken: &dyn Fn(&str) -> bool) 
 fn view<'a>(gpu: &'a Gpu, taken: &dyn Fn(&str) -> bool) -> View<'a> {
     let id = gpu.minor.map_or_else(|| gpu.pci.clone(), |minor| format!("nvidia{minor}"));
     let lease = |taken: bool| if taken { Lease::Leased } else { Lease::Free };
-    let whole = taken(&gpu.pci);
     let part = |part: &'a Partition| Part {
         id: format!("{id}:{}", part.index),
         kind: &part.kind,
@@ -87,9 +86,9 @@ fn view<'a>(gpu: &'a Gpu, taken: &dyn Fn(&str) -> bool) -> View<'a> {
         uuid: part.uuid.as_deref(),
         parent_uuid: gpu.uuid.as_deref(),
         memory_mb: part.memory_mb,
-        health: part.unavailable.as_ref().map_or("ok", |it| it.state.rule()),
-        why: part.unavailable.as_ref().map(|it| it.why.as_str()),
-        lease: lease(whole || part.uuid.as_deref().is_some_and(taken)),
+        health: gpu.without(part).map_or("ok", |it| it.state.rule()),
+        why: gpu.without(part).map(|it| it.why.as_str()),
+        lease: lease(taken(&format!("{}:{}.{}", gpu.pci, part.gi, part.ci))),
     };
     View {
         vendor: &gpu.vendor,
@@ -109,7 +108,7 @@ fn view<'a>(gpu: &'a Gpu, taken: &dyn Fn(&str) -> bool) -> View<'a> {
         mig: gpu.mig,
         health: health(gpu),
         why: gpu.unavailable.as_ref().map(|it| it.why.as_str()),
-        lease: lease(whole),
+        lease: lease(taken(&gpu.pci)),
         partitions: gpu.partitions.iter().map(part).collect(),
         id,
     }
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_is_leased_with_its_parts_and_a_part_without_the_others() {
+    fn a_gpu_and_its_parts_are_leased_as_the_ledger_says() {
         let part = |index: u32| Partition {
             kind: "mig".into(),
             index,
@@ -218,8 +217,8 @@ mod tests {
         let inventory = Inventory { gpus: vec![gpu], ..Inventory::default() };
         for (taken, whole, parts) in [
             ("", Lease::Free, [Lease::Free, Lease::Free]),
-            ("0000:01:00.0", Lease::Leased, [Lease::Leased, Lease::Leased]),
-            ("MIG-1", Lease::Free, [Lease::Free, Lease::Leased]),
+            ("0000:01:00.0", Lease::Leased, [Lease::Free, Lease::Free]),
+            ("0000:01:00.0:1.0", Lease::Free, [Lease::Free, Lease::Leased]),
         ] {
             let views = views(&inventory, &|id| id == taken);
             assert_eq!(views[0].lease, whole, "{taken}");
