@@ -99,12 +99,14 @@ fn two_instances_side_by_side(bench: &Bench) -> Result<()> {
     assert!(!said.contains("MIG-0a1b") && !said.contains(pci.as_str()), "a tenant sees counts only: {said}");
     for (id, key, value, words) in [
         ("whole", "quilt.gpu/ids", "nvidia0", ["GPU_UNAVAILABLE", "is in MIG mode"]),
-        ("counted", "quilt.gpu/count", "2", ["GPU_UNAVAILABLE", "only 1 of them"]),
+        ("counted", "quilt.gpu/count", "2", ["GPU_UNAVAILABLE", "1 in MIG mode"]),
         ("named", "quilt.gpu/ids", "0:0", ["UNKNOWN_GPU", "none of that name"]),
         ("mine", "quilt.gpu/ids", "nvidia0:1", ["CAPACITY_FULL", "1 of them taken"]),
     ] {
         bench.refused(id, &bench.sharing(id, &Spec::new().annotation(key, value))?, &words)?;
     }
+    // A refusal that may be over has the node looked at anew, and procfs tells no profile.
+    inventory(bench, told)?;
     let many = Spec::new().annotation("quilt.gpu/count", "3").annotation("quilt.gpu/profile", PROFILE);
     bench.refused("many", &bench.sharing("many", &many)?, &["UNKNOWN_GPU", "this node has 2"])?;
     // The other GPU is whole.
@@ -113,6 +115,7 @@ fn two_instances_side_by_side(bench: &Bench) -> Result<()> {
     let uuid = uuid(1);
     // A user that is not root may only read the node of a capability, and that is enough. (The probe wants to write.)
     let user = |spec: &mut Value| spec["process"]["user"] = json!({"uid": 1000, "gid": 1000});
+    inventory(bench, told)?;
     let again = Spec::new().annotation("quilt.gpu/ids", &uuid).edit(user);
     let again = starts(bench, "again", &again)?;
     assert_eq!(again.env("NVIDIA_VISIBLE_DEVICES"), Some(&*uuid));
@@ -133,9 +136,26 @@ fn two_instances_of_one_gpu_under_runc() -> Result<()> {
 }
 
 #[test]
-fn two_instances_of_one_gpu_under_crun() -> Result<()> {
-    let Some(bench) = cut("two_instances_of_one_gpu_under_crun", CRUN)? else { return Ok(()) };
-    two_instances_side_by_side(&bench)
+fn an_instance_beside_another_under_crun() -> Result<()> {
+    let Some(bench) = cut("an_instance_beside_another_under_crun", CRUN)? else { return Ok(()) };
+    inventory(&bench, told)?;
+    let by_profile = Spec::new().annotation("quilt.gpu/count", "1").annotation("quilt.gpu/profile", PROFILE);
+    let sleeper = bench.bundle("one", &by_profile.clone().args(["quilt-probe", "sleep"]))?;
+    bench.runc.create("one", &sleeper)?.checked()?;
+    let probe = probe();
+    let other = bench.bundle("two", &by_profile.args(&probe))?;
+    let seen = Seen::of(&bench.runc.whole_life("two", &other)?)?;
+    // crun gives this user no node of its own making: what it has, opens, and `verify` has followed the filter.
+    let caps = FakeHost::capabilities(GPU, 2).map(|cap| format!("/dev/nvidia-caps/nvidia-cap{cap}"));
+    let mut nodes =
+        ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"].map(str::to_owned).to_vec();
+    nodes.extend(caps);
+    let there = seen.nodes();
+    assert_eq!(there.keys().collect::<BTreeSet<_>>(), nodes.iter().collect::<BTreeSet<_>>());
+    assert!(there.values().all(|open| open == "ENXIO"), "{there:?}");
+    assert_eq!(seen.open_numbers().difference(&expected(&[2])).count(), 0, "{:?}", seen.open_numbers());
+    bench.runc.delete("one", true)?.checked()?;
+    Ok(())
 }
 
 /// Nobody told the profiles: by name alone, and never the GPU instead.
