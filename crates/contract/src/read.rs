@@ -367,11 +367,7 @@ mod tests {
                 capabilities: Capabilities::default(),
                 places: Places::default(),
             },
-            gpus: inventory
-                .gpus
-                .iter()
-                .flat_map(|gpu| [Granted::of(gpu), Granted::of_part(gpu, &gpu.partitions[0])])
-                .collect(),
+            gpus: vec![Granted::of_part(&inventory.gpus[0], &inventory.gpus[0].partitions[0])],
             nodes: inventory.control,
             libraries: inventory.libraries,
             files: inventory.files,

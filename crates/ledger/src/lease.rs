@@ -253,12 +253,6 @@ impl Lease {
         }
     }
 
-    /// What it is a lease on.
-    #[must_use]
-    pub fn granted(self) -> Granted {
-        Granted { pci: self.pci, uuid: self.uuid, minor: self.minor, partition: self.partition }
-    }
-
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let lease: Self = read::document(bytes).map_err(|e| format!("its record cannot be read: {e}"))?;
         if lease.version == VERSION {

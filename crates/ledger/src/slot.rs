@@ -7,6 +7,14 @@ use contract::{Granted, GrantedPartition};
 
 use crate::lease::Lease;
 
+impl Lease {
+    /// What it is a lease on.
+    #[must_use]
+    pub fn granted(self) -> Granted {
+        Granted { pci: self.pci, uuid: self.uuid, minor: self.minor, partition: self.partition }
+    }
+}
+
 /// The slot of something granted.
 pub(crate) fn of(granted: &Granted) -> String {
     whose(&granted.pci, granted.partition.as_ref())

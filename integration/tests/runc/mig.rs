@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use integration::{FakeHost, Result, Seen, Spec, VERSION_1};
+use integration::{FakeHost, Result, Seen, Spec, VERSION_2};
 use serde_json::{Value, json};
 
-use crate::{Bench, CRUN, RUNC, bytes};
+use crate::updates::newer;
+use crate::{Bench, RUNC, bytes};
 
 /// The GPU that is cut, by its device minor, and its GPU instances.
 const GPU: u64 = 0;
@@ -16,7 +17,7 @@ const PROFILE: &str = "1g.10gb";
 /// Two GPUs, the one with device minor 0 cut in two.
 fn cut(test: &str, low_level: &str) -> Result<Option<Bench>> {
     // crun takes no hybrid of both versions of control groups.
-    let prepare = if low_level == CRUN { VERSION_1 } else { "true" };
+    let prepare = if low_level == RUNC { "true" } else { VERSION_2 };
     let bench = Bench::within(test, low_level, prepare)?;
     if let Some(Bench { site, .. }) = &bench {
         INSTANCES.iter().try_for_each(|gi| site.host.make_instance(GPU, *gi))?;
@@ -71,6 +72,8 @@ fn starts(bench: &Bench, id: &str, spec: &Spec) -> Result<Seen> {
 }
 
 fn two_instances_side_by_side(bench: &Bench) -> Result<()> {
+    // Where it runs, the low-level runtime is looked at anew first.
+    bench.see("first", &Spec::new().env("QUILT_GPU_COUNT", "1"))?;
     inventory(bench, told)?;
     let uuid = |gi: u64| format!("MIG-0a1b2c3d-2be6-5dec-bf34-{gi:012x}");
     let by_profile = Spec::new().annotation("quilt.gpu/count", "1").annotation("quilt.gpu/profile", PROFILE);
@@ -99,12 +102,14 @@ fn two_instances_side_by_side(bench: &Bench) -> Result<()> {
     assert!(!said.contains("MIG-0a1b") && !said.contains(pci.as_str()), "a tenant sees counts only: {said}");
     for (id, key, value, words) in [
         ("whole", "quilt.gpu/ids", "nvidia0", ["GPU_UNAVAILABLE", "is in MIG mode"]),
-        ("counted", "quilt.gpu/count", "2", ["GPU_UNAVAILABLE", "only 1 of them"]),
+        ("counted", "quilt.gpu/count", "2", ["GPU_UNAVAILABLE", "1 in MIG mode"]),
         ("named", "quilt.gpu/ids", "0:0", ["UNKNOWN_GPU", "none of that name"]),
         ("mine", "quilt.gpu/ids", "nvidia0:1", ["CAPACITY_FULL", "1 of them taken"]),
     ] {
         bench.refused(id, &bench.sharing(id, &Spec::new().annotation(key, value))?, &words)?;
     }
+    // A refusal that may be over has the node looked at anew, and procfs tells no profile.
+    inventory(bench, told)?;
     let many = Spec::new().annotation("quilt.gpu/count", "3").annotation("quilt.gpu/profile", PROFILE);
     bench.refused("many", &bench.sharing("many", &many)?, &["UNKNOWN_GPU", "this node has 2"])?;
     // The other GPU is whole.
@@ -113,6 +118,7 @@ fn two_instances_side_by_side(bench: &Bench) -> Result<()> {
     let uuid = uuid(1);
     // A user that is not root may only read the node of a capability, and that is enough. (The probe wants to write.)
     let user = |spec: &mut Value| spec["process"]["user"] = json!({"uid": 1000, "gid": 1000});
+    inventory(bench, told)?;
     let again = Spec::new().annotation("quilt.gpu/ids", &uuid).edit(user);
     let again = starts(bench, "again", &again)?;
     assert_eq!(again.env("NVIDIA_VISIBLE_DEVICES"), Some(&*uuid));
@@ -134,7 +140,9 @@ fn two_instances_of_one_gpu_under_runc() -> Result<()> {
 
 #[test]
 fn two_instances_of_one_gpu_under_crun() -> Result<()> {
-    let Some(bench) = cut("two_instances_of_one_gpu_under_crun", CRUN)? else { return Ok(()) };
+    let test = "two_instances_of_one_gpu_under_crun";
+    let Some(crun) = newer(test, "crun-1.21") else { return Ok(()) };
+    let Some(bench) = cut(test, &crun.to_string_lossy())? else { return Ok(()) };
     two_instances_side_by_side(&bench)
 }
 
