@@ -20,6 +20,8 @@ mod joined;
 mod lowlevel;
 mod made;
 #[cfg(all(panic = "abort", target_feature = "crt-static"))]
+mod no_locale;
+#[cfg(all(panic = "abort", target_feature = "crt-static"))]
 mod no_unwind;
 mod preserved;
 mod record;
