@@ -1,7 +1,8 @@
 //! Injected devices as changes of a container's spec: the Go library's order and rules, on the document instead of on types.
 //!
 //! Done twice it is done once. The container's own mounts keep their order: an injected one goes behind every mount that is
-//! not deeper than it, which in a list sorted by depth (engines sort) is where the Go library puts it.
+//! not deeper than it, which in a list sorted by depth (engines sort) is where the Go library puts it. Only for a mount on `/`,
+//! which no engine makes, the library's order would hide others.
 
 use contract::json::{Node, Value};
 use contract::rule::{Access, Kind, Rule};
@@ -153,21 +154,24 @@ fn mounts(spec: &Node<'_>, mounts: &[Mount]) -> Result<Option<Change<'static>>, 
     }
     let items = list(spec, &["mounts"], Holds::Objects)?;
     let mapped = has_user_namespace(spec)?;
-    let destination = |item: &Node<'_>| item.get("destination").and_then(Node::as_str).unwrap_or_default().to_owned();
-    let there: Vec<String> = items.iter().map(destination).collect();
+    let there: Vec<&str> =
+        items.iter().map(|item| item.get("destination").and_then(Node::as_str).unwrap_or_default()).collect();
     let mut out = Items::default();
     for mount in one_per_destination(mounts) {
         let text = mounted(mount, mapped)?;
-        let deep = depth(&mount.container_path);
-        if let Some(at) = there.iter().rposition(|path| *path == mount.container_path) {
-            let same = items.get(at).is_some_and(|item| change::is(item, &text));
-            out.changed.extend((!same).then_some((at, Some(Change::Value(text)))));
-        } else if let Some(last) = there.iter().rposition(|path| depth(path) <= deep).map(|at| at + 1) {
-            if last == items.len() { out.added.push(text) } else { out.inserted.push((last, text)) }
-        } else if items.is_empty() {
-            out.added.push(text);
-        } else {
-            out.inserted.push((0, text));
+        let place = parts(&mount.container_path);
+        let hides = |path: &&str| place.starts_with(&parts(path));
+        let same = there.iter().rposition(|path| *path == mount.container_path);
+        // Where a later mount hides what stands there, ours comes behind that.
+        let same = same.filter(|at| !there.iter().skip(at + 1).any(|path| hides(&path)));
+        let behind = || there.iter().rposition(|path| parts(path).len() <= place.len()).map_or(0, |at| at + 1);
+        match same.or_else(|| Some(behind())).filter(|at| *at < items.len()) {
+            Some(at) if same.is_some() => {
+                let stays = items.get(at).is_some_and(|item| change::is(item, &text));
+                out.changed.extend((!stays).then_some((at, Some(Change::Value(text)))));
+            }
+            Some(at) => out.inserted.push((at, text)),
+            None => out.added.push(text),
         }
     }
     out.changed.sort_by_key(|(at, _)| *at);
@@ -179,24 +183,24 @@ fn mounts(spec: &Node<'_>, mounts: &[Mount]) -> Result<Option<Change<'static>>, 
 fn one_per_destination(mounts: &[Mount]) -> Vec<&Mount> {
     let mut one: Vec<&Mount> = Vec::new();
     for mount in mounts {
-        one.retain(|other| other.container_path != mount.container_path);
+        one.retain(|other| parts(&other.container_path) != parts(&mount.container_path));
         one.push(mount);
     }
-    one.sort_by_key(|mount| depth(&mount.container_path));
+    one.sort_by_key(|mount| parts(&mount.container_path).len());
     one
 }
 
-/// How many folders deep a destination is, as it is written: `/` as deep as `/a`.
-fn depth(path: &str) -> usize {
-    let mut parts = 0usize;
+/// The names on the way to a destination, as it is written: links are not known here.
+fn parts(path: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
     for part in path.split('/') {
         match part {
             "" | "." => {}
-            ".." => parts = parts.saturating_sub(1),
-            _ => parts += 1,
+            ".." => drop(parts.pop()),
+            _ => parts.push(part),
         }
     }
-    parts.max(1)
+    parts
 }
 
 /// In a user namespace the files of a bind mount belong to nobody unless its ids are mapped.

@@ -85,6 +85,33 @@ fn a_mount_may_stand_before_one_that_gives_way() {
 }
 
 #[test]
+fn nothing_of_the_containers_hides_an_injected_mount() {
+    for (before, mounts, after) in [
+        (&["/a/b", "/a"][..], &["/a/b"][..], &["x /a/b", "x /a", "0 /a/b"][..]),
+        (&["/a", "/a/"], &["/a"], &["x /a", "x /a/", "0 /a"]),
+        (&["/a", "/a/b", "/a"], &["/a"], &["x /a", "x /a/b", "0 /a"]),
+        (&["/a/b/c", "/d"], &["/a/b", "/a"], &["x /a/b/c", "x /d", "1 /a", "0 /a/b"]),
+        (&["/a"], &["/x", "/x/.", "/x/y/.."], &["x /a", "2 /x/y/.."]),
+        (&["/a"], &["/b", "/"], &["1 /", "x /a", "0 /b"]),
+        (&[], &["/b/c", "/b"], &["1 /b", "0 /b/c"]),
+    ] {
+        let there: Vec<Value> = before.iter().map(|path| json!({"destination": path, "source": "x"})).collect();
+        let ours: Vec<Value> = mounts
+            .iter()
+            .enumerate()
+            .map(|(index, path)| json!({"hostPath": index.to_string(), "containerPath": path}))
+            .collect();
+        let spec = applied(&json!({"mounts": there}), &injection(&json!({"mounts": ours})));
+        let told = |it: &Value| format!("{} {}", it["source"].as_str().unwrap(), it["destination"].as_str().unwrap());
+        assert_eq!(
+            spec["mounts"].as_array().unwrap().iter().map(told).collect::<Vec<_>>(),
+            after,
+            "{mounts:?} in {before:?}"
+        );
+    }
+}
+
+#[test]
 fn nodes_belong_to_who_runs_the_container() {
     let mut before = container();
     before["process"]["user"] = json!({"uid": 1000, "gid": 100});

@@ -11,7 +11,7 @@ use crate::apply::{applied, injection};
 use crate::made::{cache, container, spec};
 
 const WORDS: [&str; 12] = ["yes", "0", "a", "~", "é: #x", "0x1f", "-", "1e3", "a\nb\t", "'\"\\", "null", "{}"];
-const PATHS: [&str; 8] = ["/", "/a", "/a/b", "/a/b/", "/dev/x", "/usr/lib/deep/er", "/c//d/./e", "/proc"];
+const PATHS: [&str; 8] = ["/", "/a", "/a/b", "/a/b/./f", "/dev/x", "/usr/lib/deep/er", "/c//d/./e", "/proc"];
 
 fn optional(fields: Vec<(&'static str, BoxedStrategy<Value>)>) -> BoxedStrategy<Value> {
     let fields: Vec<_> = fields
