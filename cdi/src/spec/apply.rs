@@ -160,10 +160,10 @@ fn mounts(spec: &Node<'_>, mounts: &[Mount]) -> Result<Option<Change<'static>>, 
     for mount in one_per_destination(mounts) {
         let text = mounted(mount, mapped)?;
         let place = parts(&mount.container_path);
-        let hides = |path: &&str| place.starts_with(&parts(path));
+        let hides = |path: &str| place.starts_with(&parts(path));
         let same = there.iter().rposition(|path| *path == mount.container_path);
         // Where a later mount hides what stands there, ours comes behind that.
-        let same = same.filter(|at| !there.iter().skip(at + 1).any(|path| hides(&path)));
+        let same = same.filter(|at| !there.iter().skip(at + 1).any(|path| hides(path)));
         let behind = || there.iter().rposition(|path| parts(path).len() <= place.len()).map_or(0, |at| at + 1);
         match same.or_else(|| Some(behind())).filter(|at| *at < items.len()) {
             Some(at) if same.is_some() => {
