@@ -156,23 +156,24 @@ fn mounts(spec: &Node<'_>, mounts: &[Mount]) -> Result<Option<Change<'static>>, 
     let mapped = has_user_namespace(spec)?;
     let there: Vec<&str> =
         items.iter().map(|item| item.get("destination").and_then(Node::as_str).unwrap_or_default()).collect();
-    let mut out = Items::default();
+    let (mut out, mut new): (_, Vec<(usize, &str)>) = (Items::default(), Vec::new());
     for mount in one_per_destination(mounts) {
         let text = mounted(mount, mapped)?;
         let place = parts(&mount.container_path);
         let hides = |path: &str| place.starts_with(&parts(path));
         let same = there.iter().rposition(|path| *path == mount.container_path);
-        // Where a later mount hides what stands there, ours comes behind that.
+        // Where a later mount hides what stands there, ours comes behind that; a new parent of ours may be one.
         let same = same.filter(|at| !there.iter().skip(at + 1).any(|path| hides(path)));
+        let same = same.filter(|at| !new.iter().any(|(before, path)| before > at && hides(path)));
         let behind = || there.iter().rposition(|path| parts(path).len() <= place.len()).map_or(0, |at| at + 1);
-        match same.or_else(|| Some(behind())).filter(|at| *at < items.len()) {
-            Some(at) if same.is_some() => {
-                let stays = items.get(at).is_some_and(|item| change::is(item, &text));
-                out.changed.extend((!stays).then_some((at, Some(Change::Value(text)))));
-            }
-            Some(at) => out.inserted.push((at, text)),
-            None => out.added.push(text),
+        if let Some(at) = same {
+            let stays = items.get(at).is_some_and(|item| change::is(item, &text));
+            out.changed.extend((!stays).then_some((at, Some(Change::Value(text)))));
+            continue;
         }
+        let at = behind();
+        new.push((at, mount.container_path.as_str()));
+        if at < items.len() { out.inserted.push((at, text)) } else { out.added.push(text) }
     }
     out.changed.sort_by_key(|(at, _)| *at);
     out.inserted.sort_by_key(|(at, _)| *at);

@@ -93,6 +93,7 @@ fn nothing_of_the_containers_hides_an_injected_mount() {
         (&["/a/b/c", "/d"], &["/a/b", "/a"], &["x /a/b/c", "x /d", "1 /a", "0 /a/b"]),
         (&["/a"], &["/x", "/x/.", "/x/y/.."], &["x /a", "2 /x/y/.."]),
         (&["/a"], &["/b", "/"], &["1 /", "x /a", "0 /b"]),
+        (&["/a/c", "b"], &["/a", "/a/c"], &["x /a/c", "x b", "0 /a", "1 /a/c"]),
         (&[], &["/b/c", "/b"], &["1 /b", "0 /b/c"]),
     ] {
         let there: Vec<Value> = before.iter().map(|path| json!({"destination": path, "source": "x"})).collect();
