@@ -10,7 +10,9 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use contract::config::{DEFAULT_PATH, Host};
 use shim::Setup;
 
-use crate::commands::{audit, cdi, check, completions, contracts, cuda, demo, inventory, lease, manual, source, version};
+use crate::commands::{
+    audit, cdi, check, completions, contracts, cuda, demo, inventory, lease, manual, source, version,
+};
 use crate::exit::{Exit, Failure};
 use crate::handover;
 
