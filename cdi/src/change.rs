@@ -10,28 +10,28 @@ use crate::entry;
 
 /// What happens to one value of the document.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum Change<'k> {
     /// Some members of an object change; the others stay.
-    Members(Vec<(&'static str, Change)>),
+    Members(Vec<(&'k str, Change<'k>)>),
     /// Some items of an array change; the others stay.
-    Items(Items),
+    Items(Items<'k>),
     /// Another value, as JSON text.
     Value(String),
 }
 
 /// What happens to the items of an array.
 #[derive(Debug, Default)]
-pub(crate) struct Items {
+pub(crate) struct Items<'k> {
     /// By rising position: what happens to an item; nothing where it goes.
-    pub(crate) changed: Vec<(usize, Option<Change>)>,
-    /// New items before others: by rising position of the other, which is there and does not change.
+    pub(crate) changed: Vec<(usize, Option<Change<'k>>)>,
+    /// New items before others: by rising position of the other, which is there and does not go.
     pub(crate) inserted: Vec<(usize, String)>,
     /// New items at the end.
     pub(crate) added: Vec<String>,
 }
 
 /// All changes that the edits make to this spec; none when it already is as wanted.
-pub(crate) fn changes(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
+pub(crate) fn changes(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change<'static>>, EditError> {
     Ok(members([
         (
             "process",
@@ -51,16 +51,24 @@ pub(crate) fn changes(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, 
 }
 
 /// The changes to a process document, as `exec` gets one: the variables alone.
-pub(crate) fn process_changes(process: &Node<'_>, variables: &[(String, String)]) -> Result<Option<Change>, EditError> {
+pub(crate) fn process_changes(
+    process: &Node<'_>,
+    variables: &[(String, String)],
+) -> Result<Option<Change<'static>>, EditError> {
     Ok(members([("env", env(process, &["env"], variables)?)]))
 }
 
-fn members(all: impl IntoIterator<Item = (&'static str, Option<Change>)>) -> Option<Change> {
+/// The changes of members that change; none when none does.
+pub(crate) fn members<'k>(all: impl IntoIterator<Item = (&'k str, Option<Change<'k>>)>) -> Option<Change<'k>> {
     let some: Vec<_> = all.into_iter().filter_map(|(key, change)| Some((key, change?))).collect();
     (!some.is_empty()).then_some(Change::Members(some))
 }
 
-fn env(root: &Node<'_>, path: &[&str], variables: &[(String, String)]) -> Result<Option<Change>, EditError> {
+pub(crate) fn env(
+    root: &Node<'_>,
+    path: &[&str],
+    variables: &[(String, String)],
+) -> Result<Option<Change<'static>>, EditError> {
     if variables.is_empty() {
         return Ok(None);
     }
@@ -74,7 +82,7 @@ fn env(root: &Node<'_>, path: &[&str], variables: &[(String, String)]) -> Result
     Ok(one_per_key(items, &[], is_copy, wanted.collect::<Result<_, _>>()?))
 }
 
-fn gids(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
+pub(crate) fn gids(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change<'static>>, EditError> {
     if edits.gids.is_empty() {
         return Ok(None);
     }
@@ -89,7 +97,7 @@ fn gids(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
     Ok(some_items(Items { added, ..Items::default() }))
 }
 
-fn mounts(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
+fn mounts(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change<'static>>, EditError> {
     if edits.mounts.is_empty() && edits.inserted.is_empty() && edits.options.is_empty() {
         return Ok(None);
     }
@@ -116,7 +124,7 @@ fn mounts(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
 }
 
 /// Options behind those that a mount has, unless the last one says so already.
-fn options(mounts: &[Node<'_>], edits: &Edits) -> Result<Vec<(usize, Option<Change>)>, EditError> {
+fn options(mounts: &[Node<'_>], edits: &Edits) -> Result<Vec<(usize, Option<Change<'static>>)>, EditError> {
     let mut changed = Vec::new();
     for &(index, option) in &edits.options {
         let outside = || wrong(&["mounts"], Some(index), "there is no such mount to change");
@@ -133,7 +141,7 @@ fn options(mounts: &[Node<'_>], edits: &Edits) -> Result<Vec<(usize, Option<Chan
 
 const SETS: [&str; 5] = ["bounding", "effective", "inheritable", "permitted", "ambient"];
 
-fn capabilities(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
+fn capabilities(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change<'static>>, EditError> {
     let mut sets = Vec::new();
     for set in SETS.into_iter().filter(|_| !edits.drop_capabilities.is_empty()) {
         let items = list(spec, &["process", "capabilities", set], Holds::Strings)?.iter().enumerate();
@@ -144,7 +152,7 @@ fn capabilities(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditEr
     Ok(members(sets))
 }
 
-fn hooks(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
+pub(crate) fn hooks(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change<'static>>, EditError> {
     let mut stages = Vec::new();
     for stage in Stage::ALL {
         let wanted =
@@ -154,7 +162,7 @@ fn hooks(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
     Ok(members(stages))
 }
 
-fn devices(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
+fn devices(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change<'static>>, EditError> {
     if edits.nodes.is_empty() && edits.drop_devices.is_empty() {
         return Ok(None);
     }
@@ -172,7 +180,7 @@ fn devices(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> 
     Ok(one_per_key(items, &dropped, is_copy, wanted.collect::<Result<_, _>>()?))
 }
 
-fn rules(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
+fn rules(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change<'static>>, EditError> {
     let Some(rules) = &edits.rules else { return Ok(None) };
     let items = list(spec, &["linux", "resources", "devices"], Holds::Objects)?;
     let wanted = rules.iter().map(entry::rule).collect::<Result<Vec<_>, _>>()?;
@@ -182,12 +190,12 @@ fn rules(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change>, EditError> {
 
 /// The wanted entries under their keys: every copy of a key goes, the entry stands where the first copy stood or at the
 /// end. `dropped` items go whatever their key, and hold no place.
-fn one_per_key(
+pub(crate) fn one_per_key(
     items: &[Node<'_>],
     dropped: &[bool],
     is_copy: impl Fn(&Node<'_>, &str) -> bool,
     wanted: Vec<(&str, String)>,
-) -> Option<Change> {
+) -> Option<Change<'static>> {
     // The later of two entries with one key counts.
     let mut open: Vec<(&str, Option<String>)> = Vec::new();
     for (key, text) in wanted {
@@ -209,7 +217,7 @@ fn one_per_key(
 }
 
 /// The wanted entries as the last ones of a list. Entries that stand there already, in this order, stay.
-fn last(spec: &Node<'_>, path: &[&str], wanted: Vec<String>) -> Result<Option<Change>, EditError> {
+pub(crate) fn last(spec: &Node<'_>, path: &[&str], wanted: Vec<String>) -> Result<Option<Change<'static>>, EditError> {
     if wanted.is_empty() {
         return Ok(None);
     }
@@ -226,20 +234,23 @@ fn stand_at(items: &[Node<'_>], at: usize, wanted: &[String]) -> bool {
     there.len() >= wanted.len() && there.iter().zip(wanted).all(|(item, text)| is(item, text))
 }
 
-fn some_items(items: Items) -> Option<Change> {
+pub(crate) fn some_items(items: Items<'static>) -> Option<Change<'static>> {
     (!items.changed.is_empty() || !items.inserted.is_empty() || !items.added.is_empty()).then_some(Change::Items(items))
 }
 
 /// What the items of a list must be for a runtime to accept it.
 #[derive(Clone, Copy)]
-enum Holds {
+pub(crate) enum Holds {
+    /// Texts.
     Strings,
+    /// Whole numbers.
     Numbers,
+    /// Objects.
     Objects,
 }
 
 /// The items of the list at `path`; none when it or something above it is absent or `null`.
-fn list<'s, 'a>(spec: &'s Node<'a>, path: &[&str], holds: Holds) -> Result<&'s [Node<'a>], EditError> {
+pub(crate) fn list<'s, 'a>(spec: &'s Node<'a>, path: &[&str], holds: Holds) -> Result<&'s [Node<'a>], EditError> {
     let mut node = spec;
     for (depth, key) in path.iter().enumerate() {
         if !matches!(node.value, Value::Object(_)) {
@@ -264,7 +275,7 @@ fn list<'s, 'a>(spec: &'s Node<'a>, path: &[&str], holds: Holds) -> Result<&'s [
     unfit.map_or(Ok(node.items()), Err)
 }
 
-fn expected(what: &str, found: &Node<'_>) -> String {
+pub(crate) fn expected(what: &str, found: &Node<'_>) -> String {
     let found = match found.value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -276,13 +287,13 @@ fn expected(what: &str, found: &Node<'_>) -> String {
     format!("it must be {what} and is {found}")
 }
 
-fn wrong(path: &[&str], index: Option<usize>, message: &str) -> EditError {
+pub(crate) fn wrong(path: &[&str], index: Option<usize>, message: &str) -> EditError {
     let steps = path.iter().map(|key| (*key).to_owned()).chain(index.map(|index| index.to_string()));
     EditError { at: steps.map(|step| format!("/{step}")).collect(), message: message.to_owned() }
 }
 
 /// Whether an item of the document says what this JSON text says, however it is spaced, escaped or ordered.
-fn is(item: &Node<'_>, text: &str) -> bool {
+pub(crate) fn is(item: &Node<'_>, text: &str) -> bool {
     json::parse_data(text.as_bytes()).is_ok_and(|wanted| equal(item, &wanted))
 }
 

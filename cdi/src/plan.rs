@@ -15,7 +15,7 @@ use crate::edits::{EditError, Edits, Op};
 /// # Errors
 /// The spec has another shape than the OCI runtime spec where it would be edited, or something to add cannot be written.
 pub fn patch(spec: &Node<'_>, edits: &Edits) -> Result<Vec<Op>, EditError> {
-    Ok(steps(spec, edits)?.into_iter().map(Step::into_op).collect())
+    Ok(told(spec, changes(spec, edits)?))
 }
 
 /// The document with the edits made. `spec` is what the strict reader made of `bytes`. Every byte that is not part of an
@@ -24,7 +24,7 @@ pub fn patch(spec: &Node<'_>, edits: &Edits) -> Result<Vec<Op>, EditError> {
 /// # Errors
 /// As [`patch`]; also when `spec` was not read from `bytes`.
 pub fn apply(bytes: &[u8], spec: &Node<'_>, edits: &Edits) -> Result<Vec<u8>, EditError> {
-    splice(bytes, steps(spec, edits)?)
+    made(bytes, spec, changes(spec, edits)?)
 }
 
 /// A process document (what `exec --process` names) with these variables set.
@@ -32,18 +32,16 @@ pub fn apply(bytes: &[u8], spec: &Node<'_>, edits: &Edits) -> Result<Vec<u8>, Ed
 /// # Errors
 /// As [`apply`].
 pub fn apply_process(bytes: &[u8], process: &Node<'_>, variables: &[(String, String)]) -> Result<Vec<u8>, EditError> {
-    let mut steps = Vec::new();
-    if let Some(change) = process_changes(process, variables)? {
-        walk(process, change, String::new(), &mut steps);
-    }
-    splice(bytes, steps)
+    made(bytes, process, process_changes(process, variables)?)
 }
 
-fn splice(bytes: &[u8], steps: Vec<Step>) -> Result<Vec<u8>, EditError> {
+fn splice(bytes: &[u8], steps: Vec<Step<'_>>) -> Result<Vec<u8>, EditError> {
     // What is added at one place keeps its order, and comes after what was cut out before that place.
-    let mut steps: Vec<(usize, Step)> = steps.into_iter().enumerate().collect();
-    order::sort_by(&mut steps, |(a, one), (b, other)| (one.place.start, a).cmp(&(other.place.start, b)));
-    let steps: Vec<Step> = steps.into_iter().map(|(_, step)| step).collect();
+    let mut steps: Vec<(usize, Step<'_>)> = steps.into_iter().enumerate().collect();
+    // What is put before an item stands before what replaces it.
+    let place = |step: &Step<'_>| (step.place.start, step.place.end);
+    order::sort_by(&mut steps, |(a, one), (b, other)| (place(one), a).cmp(&(place(other), b)));
+    let steps: Vec<Step<'_>> = steps.into_iter().map(|(_, step)| step).collect();
     let added: usize = steps.iter().map(|step| step.value.as_ref().map_or(0, String::len) + 32).sum();
     let mut out = Vec::with_capacity(bytes.len() + added);
     let mut done = 0;
@@ -58,7 +56,7 @@ fn splice(bytes: &[u8], steps: Vec<Step>) -> Result<Vec<u8>, EditError> {
 }
 
 /// One change of the document.
-struct Step {
+struct Step<'k> {
     /// JSON pointer; `-` at its end where an item is added.
     at: String,
     /// The bytes of the original that give way; empty where something is added.
@@ -67,7 +65,7 @@ struct Step {
     value: Option<String>,
     comma: Comma,
     /// The key before the new value, where a member is added.
-    key: Option<&'static str>,
+    key: Option<&'k str>,
 }
 
 /// Where a comma stands beside the new value.
@@ -84,7 +82,7 @@ impl Comma {
     }
 }
 
-impl Step {
+impl Step<'_> {
     fn into_op(self) -> Op {
         match self.value {
             None => Op::Remove { path: self.at },
@@ -108,16 +106,27 @@ impl Step {
     }
 }
 
-fn steps(spec: &Node<'_>, edits: &Edits) -> Result<Vec<Step>, EditError> {
+/// The steps that make a change.
+fn steps_of<'k>(document: &Node<'_>, change: Option<Change<'k>>) -> Vec<Step<'k>> {
     let mut steps = Vec::new();
-    if let Some(change) = changes(spec, edits)? {
-        walk(spec, change, String::new(), &mut steps);
+    if let Some(change) = change {
+        walk(document, change, String::new(), &mut steps);
     }
-    Ok(steps)
+    steps
+}
+
+/// The changes as RFC 6902 operations.
+pub(crate) fn told(document: &Node<'_>, change: Option<Change<'_>>) -> Vec<Op> {
+    steps_of(document, change).into_iter().map(Step::into_op).collect()
+}
+
+/// The document with the changes made.
+pub(crate) fn made(bytes: &[u8], document: &Node<'_>, change: Option<Change<'_>>) -> Result<Vec<u8>, EditError> {
+    splice(bytes, steps_of(document, change))
 }
 
 /// The steps that make a change to the value `node` at the pointer `at`.
-fn walk(node: &Node<'_>, change: Change, at: String, steps: &mut Vec<Step>) {
+fn walk<'k>(node: &Node<'_>, change: Change<'k>, at: String, steps: &mut Vec<Step<'k>>) {
     match change {
         Change::Value(text) => {
             steps.push(Step { at, place: node.span.clone(), value: Some(text), comma: Comma::None, key: None })
@@ -149,7 +158,7 @@ fn walk(node: &Node<'_>, change: Change, at: String, steps: &mut Vec<Step>) {
 
 /// Operations move the items behind them, bytes do not: first the replacements, then what goes, from the back, then
 /// what is put in between, from the front, then what is added.
-fn walk_items(node: &Node<'_>, items: Items, at: &str, steps: &mut Vec<Step>) {
+fn walk_items<'k>(node: &Node<'_>, items: Items<'k>, at: &str, steps: &mut Vec<Step<'k>>) {
     let old = node.items();
     let end = old.last().map_or(node.span.start + 1, |item| item.span.end);
     let gone = items.changed.iter().filter(|(_, change)| change.is_none()).count();
@@ -192,7 +201,7 @@ fn walk_items(node: &Node<'_>, items: Items, at: &str, steps: &mut Vec<Step>) {
 }
 
 /// The value that a change makes where there was none.
-fn render(change: Change) -> String {
+fn render(change: Change<'_>) -> String {
     match change {
         Change::Value(text) => text,
         Change::Items(items) => format!("[{}]", items.added.join(",")),

@@ -2,6 +2,7 @@
 //! and stays.
 
 mod seeds {
+    pub(crate) mod cdi;
     pub(crate) mod documents;
     pub(crate) mod files;
     pub(crate) mod specs;
@@ -18,6 +19,7 @@ fn main() -> io::Result<()> {
     let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpora");
     for (target, seeds) in [
         ("argv", seeds::texts::argv()),
+        ("cdi", seeds::cdi::cdi()),
         ("contract", seeds::documents::contract()),
         ("elf", seeds::files::elf()),
         ("guard", seeds::specs::guard()),

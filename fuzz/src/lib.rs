@@ -4,6 +4,7 @@
 //! in `corpora/` on any compiler, so that what was found once is tried in every build. Nothing here touches the system.
 
 pub mod argv;
+pub mod cdi;
 mod choices;
 pub mod contract;
 pub mod elf;
@@ -19,6 +20,7 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets.
 pub const TARGETS: &[Target] = &[
     ("argv", argv::run),
+    ("cdi", cdi::run),
     ("contract", contract::run),
     ("elf", elf::run),
     ("guard", guard::run),

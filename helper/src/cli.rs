@@ -10,7 +10,9 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use contract::config::{DEFAULT_PATH, Host};
 use shim::Setup;
 
-use crate::commands::{audit, check, completions, contracts, cuda, demo, inventory, lease, manual, source, version};
+use crate::commands::{
+    audit, cdi, check, completions, contracts, cuda, demo, inventory, lease, manual, source, version,
+};
 use crate::exit::{Exit, Failure};
 use crate::handover;
 
@@ -71,6 +73,8 @@ enum Command {
     Audit(audit::Args),
     /// Whether an image's CUDA runs on this node
     Cuda(cuda::Args),
+    /// What the node's CDI files name, and whether files are right
+    Cdi(cdi::Args),
     /// Shows the main job on a made-up node with four GPUs
     Demo(demo::Args),
     /// A completion script for a shell
@@ -86,7 +90,7 @@ enum Command {
 }
 
 /// Commands of later versions: whoever calls one is told so; no help, completion or tip names them.
-const LATER: [&str; 7] = ["stats", "cdi", "configure", "doctor", "broker", "vfio", "mig"];
+const LATER: [&str; 7] = ["stats", "cdi generate", "configure", "doctor", "broker", "vfio", "mig"];
 
 /// What every command gets.
 pub(crate) struct Context<'a> {
@@ -159,13 +163,20 @@ pub fn run(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> Exit 
     }
 }
 
-/// The command of a later version that clap did not know: the command itself, no word after one.
+/// The command of a later version that clap did not know, with the commands before it.
 fn later_command(error: &clap::Error, args: &[OsString]) -> Option<&'static str> {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else { return None };
     let ours = Cli::command();
-    let first =
-        args.iter().take_while(|word| *word != unknown.as_str()).all(|word| ours.find_subcommand(word).is_none());
-    LATER.into_iter().find(|later| first && later == unknown)
+    let (mut command, mut asked) = (&ours, String::new());
+    for word in args.iter().take_while(|word| *word != unknown.as_str()) {
+        if let Some(inner) = command.find_subcommand(word) {
+            command = inner;
+            asked.push_str(inner.get_name());
+            asked.push(' ');
+        }
+    }
+    asked.push_str(unknown);
+    LATER.into_iter().find(|later| *later == asked)
 }
 
 fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
@@ -182,6 +193,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Lease(args) => lease::run(&args, context),
         Command::Audit(args) => audit::run(&args, context),
         Command::Cuda(args) => cuda::run(&args, context),
+        Command::Cdi(args) => cdi::run(&args, context),
         Command::Demo(args) => demo::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
         Command::Man(args) => manual::run(&args),
@@ -267,7 +279,14 @@ mod tests {
             (&["vfi"], "unrecognized subcommand 'vfi'"),
             (&["lease", "doctor"], "unrecognized subcommand 'doctor'"),
             (&["doctor", "--help"], "`quilt-gpu doctor` comes in a later version"),
-            (&["--format", "json", "cdi", "list", "--x"], "`quilt-gpu cdi` comes in a later version"),
+            (&["--format", "json", "cdi", "generate", "--x"], "`quilt-gpu cdi generate` comes in a later version"),
+            (&["cdi", "doctor"], "unrecognized subcommand 'doctor'"),
+            (&["cdi", "transform", "root", "a", "/b", "c.json"], "FROM must be an absolute path without .., and is a"),
+            (&["cdi", "transform", "root", "/a", "/b/../c", "c.json"], "TO must be an absolute path"),
+            (&["cdi", "validate"], "<FILE>"),
+            (&["cdi", "validate", "/does/not/exist.json"], "cannot read /does/not/exist.json: "),
+            (&["cdi", "validate", "/etc/passwd"], "a CDI file's name ends with .json or .yaml"),
+            (&["cdi", "list", "--format", "patch"], "--format patch is not offered here, only table and json"),
             (&["audit", "report"], "`quilt-gpu audit report` comes in a later version"),
             (&["doctor", "--all"], "later version"),
             (&["mig"], "later version"),
@@ -309,9 +328,9 @@ mod tests {
         let (_, _, near) = quilt_gpu(&["vfioo"]);
         let scripts = ["bash", "zsh", "fish"].map(|shell| quilt_gpu(&["completions", shell]).1);
         for text in [bare, usage, near].iter().chain(&scripts) {
-            let offered = LATER
-                .iter()
-                .find(|later| text.split(|c: char| !c.is_alphanumeric() && c != '-').any(|word| word == **later));
+            let mut last = LATER.iter().filter_map(|later| later.rsplit(' ').next());
+            let offered =
+                last.find(|later| text.split(|c: char| !c.is_alphanumeric() && c != '-').any(|word| word == *later));
             assert_eq!(offered, None, "{text}");
         }
         assert!(scripts.iter().all(|script| script.contains("inventory")));

@@ -21,9 +21,10 @@ impl ReadError {
         Self { at: String::new(), message: message.into() }
     }
 
-    /// It is wrong with what stands at this key or place of the value that is being read.
-    pub(crate) fn inside(mut self, step: &str) -> Self {
-        self.at = format!("/{step}{}", self.at);
+    /// The same, seen from the value that holds the wrong one under this key.
+    #[must_use]
+    pub fn inside(mut self, step: &str) -> Self {
+        self.at = format!("/{}{}", json::pointer_token(step), self.at);
         self
     }
 
@@ -36,6 +37,18 @@ impl ReadError {
             (at, node) = (found.span.start, found);
         }
         at
+    }
+
+    /// JSON pointer of the place; empty at the top.
+    #[must_use]
+    pub fn at(&self) -> &str {
+        &self.at
+    }
+
+    /// What is wrong there.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
     }
 }
 

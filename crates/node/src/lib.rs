@@ -8,6 +8,7 @@ pub mod driver;
 mod error;
 mod file;
 mod file_system;
+pub mod folder;
 mod in_root;
 mod inside;
 mod landmarks;

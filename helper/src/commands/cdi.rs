@@ -1,0 +1,77 @@
+//! `quilt-gpu cdi`: which CDI devices this node's files name, whether files are right, and their paths below another root.
+//! Reads what engines read and changes nothing of theirs; only `--output` writes.
+
+mod list;
+#[cfg(test)]
+mod tests;
+mod transform;
+mod validate;
+
+use std::path::{Path, PathBuf};
+
+use cdi::spec::{Encoding, MAX_BYTES, Problem, Spec, read};
+use serde_json::{Value, json};
+
+use crate::cli::Context;
+use crate::exit::{Exit, Failure};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Shows the devices that this node's CDI files name, and what is wrong with the files
+    List(list::Args),
+    /// Says what is wrong with CDI files; 1 when anything is
+    Validate {
+        /// CDI files, whose names end with .json or .yaml
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Prints a CDI file changed
+    Transform {
+        #[command(subcommand)]
+        what: Transform,
+    },
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Transform {
+    /// Moves what lies below one folder to below another
+    Root(transform::Args),
+}
+
+pub(crate) fn run(args: &Args, context: Context<'_>) -> Result<Exit, Failure> {
+    match &args.action {
+        Action::List(args) => list::run(args, context),
+        Action::Validate { files } => validate::run(files, context),
+        Action::Transform { what: Transform::Root(args) } => transform::run(args, context),
+    }
+}
+
+/// A file's encoding and what it says, or what is wrong with it.
+type Judged = (Encoding, Result<Spec, Vec<Problem>>);
+
+/// Reads a file that somebody named.
+fn judged(path: &Path) -> Result<Judged, Failure> {
+    let unfit = |why: &dyn std::fmt::Display| Failure::Usage(format!("cannot read {}: {why}", path.display()));
+    let encoding = path.to_str().and_then(Encoding::of);
+    let encoding = encoding.ok_or_else(|| unfit(&"a CDI file's name ends with .json or .yaml"))?;
+    let about = std::fs::metadata(path).map_err(|cause| unfit(&cause))?;
+    if !about.is_file() {
+        return Err(unfit(&"it is not a regular file"));
+    }
+    if about.len() > MAX_BYTES as u64 {
+        let larger = format!("it has {} bytes, and CDI files of at most {MAX_BYTES} are read", about.len());
+        return Ok((encoding, Err(vec![Problem { at: String::new(), line: None, message: larger }])));
+    }
+    let bytes = std::fs::read(path).map_err(|cause| unfit(&cause))?;
+    Ok((encoding, read(&bytes, encoding)))
+}
+
+fn problem(problem: &Problem) -> Value {
+    json!({ "at": problem.at, "line": problem.line, "message": problem.message })
+}
