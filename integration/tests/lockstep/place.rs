@@ -214,15 +214,26 @@ impl Place {
         copied.map_err(|cause| told("replace", &path, cause))
     }
 
-    /// The leases on disk by the container that they name, those of the deleted included.
+    /// The leases on disk by the container that they name. Those of a deleted one count where it has no others: it may have
+    /// been made anew before anybody looked whether the processes of its former life have ended.
     pub(crate) fn leases(&self) -> Result<BTreeMap<String, BTreeSet<Grant>>> {
+        let [mut leases, draining] = self.leases_by_kind()?;
+        for (holder, grants) in draining {
+            leases.entry(holder).or_insert(grants);
+        }
+        Ok(leases)
+    }
+
+    /// The same: of containers, and of deleted ones.
+    pub(crate) fn leases_by_kind(&self) -> Result<[BTreeMap<String, BTreeSet<Grant>>; 2]> {
         let folder = self.quilt.state().join("leases");
-        let mut leases: BTreeMap<String, BTreeSet<Grant>> = BTreeMap::new();
+        let mut leases = [BTreeMap::new(), BTreeMap::new()];
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().contains('@') {
                 let lease = read_json(&entry.path())?;
                 let (holder, grant) = lease_of(&lease)?;
-                leases.entry(holder).or_default().insert(grant);
+                let deleted = usize::from(lease["holder"]["container"].is_null());
+                leases[deleted].entry(holder).or_insert_with(BTreeSet::new).insert(grant);
             }
         }
         Ok(leases)

@@ -192,8 +192,8 @@ impl<'a> Play<'a> {
             return Ok(());
         }
         self.tally.deleted += 1;
-        let left = self.left(c)?.0;
-        must(left.is_empty(), format_args!("c{c} is deleted and has the leases {left:?}"))?;
+        let left = self.place.leases_by_kind()?[0].remove(&format!("c{c}"));
+        must(left.is_none(), format_args!("c{c} is deleted and has the leases {left:?}"))?;
         let now = fs::read_to_string(self.place.config(c)).unwrap_or_default();
         must(now == self.place.containers[c as usize].original, "a deleted container has our config.json")
     }

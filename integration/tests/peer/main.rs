@@ -59,7 +59,9 @@ fn found(topology: &Value) -> Result<Words> {
     let quilt = Quilt::install(scratch.join("quilt"), &host, &Binaries::locate()?, &options)?;
     let config = fs::read_to_string(quilt.config()).unwrap();
     let everything = format!("[policy]\ncapabilities = \"{EVERYTHING}\"\n");
-    fs::write(quilt.config(), config.replace("[policy]\n", &everything)).unwrap();
+    // The generator asks NVML too.
+    let config = config.replace("[policy]\n", &everything).replace("nvml = \"off\"\n", "");
+    fs::write(quilt.config(), config).unwrap();
     quilt.cli(&["inventory", "refresh"])?.checked()?;
     let inventory = node::read(&quilt.state().join("inventory.json"))?;
     let rootfs = Rootfs::debian_like(scratch.join("rootfs"), Path::new(PROBE))?;
