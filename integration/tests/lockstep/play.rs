@@ -195,7 +195,10 @@ impl<'a> Play<'a> {
         let left = self.place.leases_by_kind()?[0].remove(&format!("c{c}"));
         must(left.is_none(), format_args!("c{c} is deleted and has the leases {left:?}"))?;
         let now = fs::read_to_string(self.place.config(c)).unwrap_or_default();
-        must(now == self.place.containers[c as usize].original, "a deleted container has our config.json")
+        must(
+            now == self.place.containers[c as usize].original,
+            format_args!("c{c} is deleted, and its config.json is still ours"),
+        )
     }
 
     fn delete_killed(&mut self, c: u64, after: Duration) -> Result<()> {
