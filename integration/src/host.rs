@@ -4,8 +4,11 @@
 //! Device nodes are real character devices, so that containers can be tried against them, but only
 //! ever below the fixture's folder. Nothing is started and the driver's programs are not run.
 
+mod change;
 mod mig;
 mod tree;
+
+pub use change::{Change, Held, Instance, NodeState};
 
 use std::path::PathBuf;
 
@@ -176,11 +179,13 @@ impl Builder {
         let gpus: Vec<FakeGpu> = (0..self.gpus).map(|at| gpu(at, self.gpus)).collect();
         let below = Tree(&self.root);
         tree::folders(&below, self.layout)?;
-        tree::bus(&below, &gpus, self.module.is_some())?;
-        tree::kernel(&below, self.module.is_some(), self.uvm)?;
+        let driver = self.module.as_ref().map(|_| "nvidia");
+        let uvm = self.uvm.then_some(tree::UVM);
+        tree::bus(&below, gpus.iter().map(|gpu| (gpu, driver)))?;
+        tree::kernel(&below, self.module.is_some(), uvm)?;
         if let Some(version) = &self.module {
             tree::driver(&below, version, &gpus)?;
-            tree::nodes(&below, &gpus, self.uvm)?;
+            tree::nodes(&below, &gpus, uvm)?;
         }
         if self.drm {
             tree::drm(&below, &gpus)?;

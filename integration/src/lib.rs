@@ -33,7 +33,7 @@ pub use driver_files::{DriverFiles, Kind};
 pub use engine::{Docker, DockerOptions};
 pub use error::{Error, Result};
 pub use fleet::Fleet;
-pub use host::{Builder, FakeGpu, FakeHost, Layout};
+pub use host::{Builder, Change, FakeGpu, FakeHost, Held, Instance, Layout, NodeState};
 pub use must::must;
 pub use process::{Ran, run};
 pub use quilt::{Quilt, QuiltOptions};

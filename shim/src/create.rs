@@ -267,7 +267,8 @@ impl<'a> Making<'a> {
             ledger.put_contract(contract, key).map_err(|e| Refusal::internal("contract-write", &e))?;
         }
         let mut edited = self.edited(edits)?;
-        if edited == self.bundle.bytes {
+        // What a crash left, written by us in the very same words, may have been put back meanwhile, and its original given up.
+        if edited == self.bundle.bytes && edited == self.tenant_bytes {
             return Ok(edited);
         }
         let config = self.bundle.config();

@@ -182,9 +182,10 @@ fn kept_if_trusted(setup: &Setup, ledger: &Ledger, contract: Contract, holder: &
     }
 }
 
-/// A refusal is on its way already; what cannot be released now is reclaimed later, since no container holds it.
+/// A refusal is on its way already; what cannot be released now is reclaimed later, since no container holds it. A spec that a
+/// crash left as we wrote it becomes the tenant's again: its original goes too.
 fn given_back(ledger: &Ledger, holder: &Holder, refusal: Refusal) -> Refusal {
-    let _ = ledger.release(&holder.key);
+    let _ = crate::restore::give_back(ledger, &holder.key);
     refusal
 }
 

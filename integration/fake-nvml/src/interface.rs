@@ -182,8 +182,10 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, to: *mut
         }
         // SAFETY: not null, so the caller says that it is a string.
         let asked = unsafe { CStr::from_ptr(uuid) }.to_str().map_err(|_| INVALID_ARGUMENT)?;
-        let at = topology.gpus.iter().position(|gpu| gpu.uuid == asked).ok_or(NOT_FOUND)?;
-        put(to, handle(at, None))
+        let of = |gpu: &Gpu| gpu.instances.iter().flatten().any(|mig| mig.uuid == asked);
+        let at = topology.gpus.iter().position(|gpu| gpu.uuid == asked || of(gpu)).ok_or(NOT_FOUND)?;
+        let mut instances = topology.gpus.get(at).into_iter().flat_map(|gpu| &gpu.instances);
+        put(to, handle(at, instances.position(|mig| mig.as_ref().is_some_and(|mig| mig.uuid == asked))))
     })
 }
 

@@ -10,6 +10,8 @@
 //! | `QUILT_STUB_STATUS` | exit with this status |
 //! | `QUILT_STUB_SECONDS` | wait so long before doing the work |
 //! | `QUILT_STUB_KILL` | die by SIGKILL, `before` or `after` doing the work |
+//! | `QUILT_STUB_INIT` | the container's first process: `create` names it in the pid file … |
+//! | `QUILT_STUB_CGROUP` | … and puts it into this cgroup's folder before the container is there |
 #![no_main]
 #![allow(unsafe_code)]
 
@@ -103,9 +105,13 @@ impl Call {
         if let Some(root) = self.folder.parent() {
             let _ = fs::create_dir(root);
         }
+        let init = std::env::var("QUILT_STUB_INIT").unwrap_or_else(|_| Pid::this().to_string());
+        if let Some(group) = std::env::var_os("QUILT_STUB_CGROUP") {
+            fs::write(Path::new(&group).join("cgroup.procs"), &init)?;
+        }
         fs::create_dir(&self.folder)?;
         if let Some(file) = value(&self.words, "--pid-file") {
-            fs::write(file, Pid::this().to_string())?;
+            fs::write(file, init)?;
         }
         Ok(0)
     }

@@ -12,7 +12,7 @@ use crate::sys;
 
 /// Character device majors of the fixture, as its /proc/devices says.
 const NVIDIA: u64 = 195;
-const UVM: u64 = 511;
+pub(super) const UVM: u64 = 511;
 pub(super) const CAPS: u64 = 236;
 const DRM: u64 = 226;
 
@@ -112,14 +112,16 @@ fn function(tree: &Tree<'_>, pci: &str, ids: [&str; 3], driver: Option<&str>) ->
     Ok(())
 }
 
-/// The GPUs, the audio function of the first (same vendor, no GPU), and a board's own display.
-pub(super) fn bus(tree: &Tree<'_>, gpus: &[FakeGpu], loaded: bool) -> Result<()> {
+/// The GPUs with their kernel drivers, the audio function of the first (same vendor, no GPU), and a board's own display.
+pub(super) fn bus<'a>(
+    tree: &Tree<'_>,
+    gpus: impl Iterator<Item = (&'a FakeGpu, Option<&'a str>)> + Clone,
+) -> Result<()> {
     function(tree, BOARD_DISPLAY, ["0x1a03", "0x2000", "0x030000"], Some("ast"))?;
-    for gpu in gpus {
-        let driver = loaded.then_some("nvidia");
+    for (gpu, driver) in gpus.clone() {
         function(tree, &gpu.pci, ["0x10de", "0x20b0", "0x030200"], driver)?;
     }
-    if let Some(first) = gpus.first() {
+    if let Some((first, _)) = gpus.clone().next() {
         let audio = first.pci.replace(".0", ".1");
         function(tree, &audio, ["0x10de", "0x1aef", "0x040300"], Some("snd_hda_intel"))?;
     }
@@ -128,7 +130,8 @@ pub(super) fn bus(tree: &Tree<'_>, gpus: &[FakeGpu], loaded: bool) -> Result<()>
 
 const BOARD_DISPLAY: &str = "0000:00:02.0";
 
-pub(super) fn kernel(tree: &Tree<'_>, loaded: bool, uvm: bool) -> Result<()> {
+/// `uvm`: the major of nvidia-uvm, which is another after every boot.
+pub(super) fn kernel(tree: &Tree<'_>, loaded: bool, uvm: Option<u64>) -> Result<()> {
     let mut devices = String::from(OTHER_CHARACTER);
     if loaded {
         for (major, name) in
@@ -136,8 +139,8 @@ pub(super) fn kernel(tree: &Tree<'_>, loaded: bool, uvm: bool) -> Result<()> {
         {
             devices.push_str(&format!("{major:3} {name}\n"));
         }
-        if uvm {
-            devices.push_str(&format!("{UVM:3} nvidia-uvm\n"));
+        if let Some(uvm) = uvm {
+            devices.push_str(&format!("{uvm:3} nvidia-uvm\n"));
         }
     }
     devices.push_str(OTHER_BLOCK);
@@ -211,15 +214,15 @@ TemporaryFilePath: \"\"
 ExcludedGpus: \"\"
 ";
 
-pub(super) fn nodes(tree: &Tree<'_>, gpus: &[FakeGpu], uvm: bool) -> Result<()> {
+pub(super) fn nodes(tree: &Tree<'_>, gpus: &[FakeGpu], uvm: Option<u64>) -> Result<()> {
     for gpu in gpus {
         tree.node(&gpu.name(), NVIDIA, gpu.minor, 0o666)?;
     }
     tree.node("nvidiactl", NVIDIA, 255, 0o666)?;
     tree.node("nvidia-modeset", NVIDIA, 254, 0o666)?;
-    if uvm {
-        tree.node("nvidia-uvm", UVM, 0, 0o666)?;
-        tree.node("nvidia-uvm-tools", UVM, 1, 0o666)?;
+    if let Some(uvm) = uvm {
+        tree.node("nvidia-uvm", uvm, 0, 0o666)?;
+        tree.node("nvidia-uvm-tools", uvm, 1, 0o666)?;
     }
     tree.folder("dev/nvidia-caps")?;
     tree.node("nvidia-caps/nvidia-cap1", CAPS, 1, 0o400)?;
