@@ -2,6 +2,8 @@
 //!
 //! It never says who holds what: a tenant reads these words.
 
+mod connected;
+mod explain;
 mod standing;
 
 use contract::gpu::{Gpu, State, Unavailable};
@@ -9,6 +11,7 @@ use contract::inventory::Inventory;
 use contract::request::Request;
 use contract::{Code, Refusal};
 
+pub use explain::explain;
 use standing::Standing;
 
 /// Chooses the GPUs for a request, all or none.
@@ -95,12 +98,8 @@ fn by_count<'a>(
         return Err(refused(code, rule, format!("{asked}{of_kind} asked, {standing}"), help));
     }
     matching.retain(|gpu| gpu.usable() && !taken(&gpu.pci));
-    // What the holder had before comes first, then the lowest address: the same question has the same answer.
-    let is_new = |gpu: &Gpu| !previous.contains(&gpu.pci);
-    contract::order::sort_by(&mut matching, |a, b| (is_new(a), &a.pci).cmp(&(is_new(b), &b.pci)));
-    matching.truncate(wanted);
     contract::order::sort_by(&mut matching, |a, b| a.pci.cmp(&b.pci));
-    Ok(matching)
+    Ok(connected::best(&matching, wanted, &inventory.links, &|gpu| previous.contains(&gpu.pci)))
 }
 
 fn by_ids<'a>(

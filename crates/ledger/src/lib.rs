@@ -46,7 +46,7 @@ mod query;
 mod reservation;
 mod store;
 
-pub use allocate::{allocate, taken};
+pub use allocate::{allocate, explain, taken};
 pub use documents::{Filed, Original};
 pub use draft::draft;
 pub use ending::{LeaseStatus, Reclaimed};
