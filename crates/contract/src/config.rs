@@ -8,6 +8,7 @@ use toml::de::{DeString, DeTable, DeValue};
 use crate::capability::Capabilities;
 use crate::exception::{Exceptions, GuardedCapability};
 use crate::json::{Member, Node, Value};
+use crate::owner::{Internal, Owner, Tables};
 use crate::read::{FromJson, ReadError, Settings};
 use crate::{settings, word};
 
@@ -31,8 +32,14 @@ pub struct Config {
     pub request: RequestPolicy,
     /// The low-level runtimes.
     pub runtime: Runtime,
+    /// What the node is said to have.
+    pub capacity: Capacity,
     /// Exceptions, one `[[allow]]` table each.
     pub allow: Exceptions,
+    /// Whose workloads are, one `[[owners]]` table each.
+    pub owners: Tables<Owner>,
+    /// GPUs that are kept for some, one `[[internal]]` table each.
+    pub internal: Tables<Internal>,
 }
 
 /// `[paths]`
@@ -228,6 +235,10 @@ pub struct RequestPolicy {
     pub environment: bool,
     /// Most GPUs that one request may have; 0 means no ceiling.
     pub max_per_container: u32,
+    /// Most GPUs that the containers of one owner may have together; 0 means no ceiling.
+    pub max_per_owner: u32,
+    /// Most seconds that a request may wait for GPUs; with 0 nobody waits.
+    pub max_wait_seconds: u64,
     /// `ignore`.
     pub nvidia_visible_devices: NvidiaVisibleDevices,
     /// Seconds that a reservation is kept for its container.
@@ -241,11 +252,22 @@ impl Default for RequestPolicy {
         Self {
             environment: true,
             max_per_container: 0,
+            max_per_owner: 0,
+            max_wait_seconds: 0,
             nvidia_visible_devices: NvidiaVisibleDevices::Ignore,
             reservation_seconds: 60,
             pod_reservation_seconds: 600,
         }
     }
+}
+
+/// `[capacity]`: what the operator says that the node has for containers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Capacity {
+    /// How many GPUs, of `kind` when that is said; nothing is said by default.
+    pub gpus: Option<u32>,
+    /// Of what kind.
+    pub kind: Option<String>,
 }
 
 /// `[runtime]`
@@ -256,7 +278,7 @@ pub struct Runtime {
     pub low_level: Vec<String>,
 }
 
-settings!(tables Config { paths, host, policy, request, runtime, allow });
+settings!(tables Config { paths, host, policy, request, runtime, capacity, allow, owners, internal });
 settings!(Paths { state_dir, log_dir, helper, hook });
 settings!(Host { root, driver_root, dev_root, driver_folders, nvml });
 settings!(Policy {
@@ -276,12 +298,15 @@ settings!(Policy {
 settings!(RequestPolicy {
     environment,
     max_per_container,
+    max_per_owner,
+    max_wait_seconds,
     nvidia_visible_devices,
     reservation_seconds,
     pod_reservation_seconds
 });
 settings!(Runtime { low_level });
 word!(Nvml { Auto = "auto", Off = "off" });
+settings!(Capacity { gpus, kind });
 word!(Profile { Standard = "standard", Hardened = "hardened" });
 word!(Verify { Always = "always", Off = "off" });
 word!(Socket { Persistenced = "persistenced", Fabricmanager = "fabricmanager", Mps = "mps" });
@@ -320,7 +345,7 @@ impl Config {
         config.take(&node, &mut wrong);
         // A line that was cut off may have narrowed an exception.
         if problem.is_some() {
-            config.allow = Exceptions::default();
+            (config.allow, config.owners) = Default::default();
         }
         let in_line = |error: ReadError| format!("line {}: {error}", line_of(text, error.place(&node)));
         let problem = problem.or(wrong.map(in_line)).or(config.mended());

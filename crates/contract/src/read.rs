@@ -250,7 +250,7 @@ mod tests {
     use crate::inventory::{
         DeviceNode, DriverFile, DriverGpu, Facts, FileId, FileKind, Filter, Finding, Inventory, Library, LowLevel, Role,
     };
-    use crate::request::{Places, Request, Source};
+    use crate::request::{Fallback, Places, Request, Sharing, Source, Terms};
     use crate::{Contract, Granted};
 
     fn inventory() -> Inventory {
@@ -363,6 +363,7 @@ mod tests {
                 kind: None,
                 profile: None,
                 capabilities: Capabilities::default(),
+                terms: Terms { sharing: Sharing::Owner, wait: 30, fallback: Fallback::Kind("l4".into()) },
                 places: Places::default(),
             },
             gpus: inventory.gpus.iter().map(Granted::of).collect(),

@@ -184,18 +184,8 @@ fn is_prefix(id: &str, uuid: &str) -> bool {
     id.len() > "GPU-".len() && uuid.get(..id.len()).is_some_and(|start| start.eq_ignore_ascii_case(id))
 }
 
-/// Every word of the kind is a word of the model: `a10` is not an A100.
 fn is_kind(gpu: &Gpu, kind: Option<&str>) -> bool {
-    let Some(kind) = kind else { return true };
-    let model = gpu.model.as_deref().unwrap_or_default().to_ascii_lowercase();
-    let words = |text: &str| {
-        text.split(|c: char| !c.is_ascii_alphanumeric())
-            .filter(|word| !word.is_empty())
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
-    let model = words(&model);
-    words(&kind.to_ascii_lowercase()).iter().all(|word| model.contains(word))
+    kind.is_none_or(|kind| gpu.is_kind(kind))
 }
 
 /// The refusal of a GPU that is named and cannot be granted.

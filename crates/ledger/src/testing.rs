@@ -153,6 +153,7 @@ pub(crate) fn count(count: u32) -> Request {
         kind: None,
         profile: None,
         capabilities: Capabilities::default(),
+        terms: contract::request::Terms::default(),
         places: Places::default(),
     }
 }

@@ -36,6 +36,7 @@ fn inventory() -> Inventory {
 
 fn request(count: usize) -> Request {
     Request {
+        terms: contract::request::Terms::default(),
         places: Places::default(),
         source: Source::Json,
         count: u32::try_from(count).unwrap(),

@@ -116,6 +116,7 @@ fn granted() -> Contract {
             kind: Some("a100".into()),
             profile: None,
             capabilities: Capabilities::default(),
+            terms: contract::request::Terms::default(),
             places: Places::default(),
         },
         gpus: inventory.gpus.iter().map(Granted::of).collect(),

@@ -111,7 +111,7 @@ fn pair(a: &Gpu, b: &Gpu, links: &[Link]) -> u32 {
 pub(super) fn between(a: &Gpu, b: &Gpu, links: &[Link]) -> Option<(LinkKind, u32)> {
     let is = |link: &&Link| (link.a == a.pci && link.b == b.pci) || (link.a == b.pci && link.b == a.pci);
     let told = links.iter().find(is).map(|link| (link.kind, link.lanes));
-    told.or_else(|| match (a.numa, b.numa) {
+    told.or(match (a.numa, b.numa) {
         // The kernel says -1 where the firmware does not tell.
         (Some(one), Some(other)) if one >= 0 && other >= 0 => {
             Some((if one == other { LinkKind::Node } else { LinkKind::Sys }, 0))
