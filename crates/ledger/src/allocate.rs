@@ -11,6 +11,8 @@ use contract::inventory::Inventory;
 use contract::request::Request;
 use contract::{Code, Refusal};
 
+use crate::limits::{self, Closed};
+
 pub use explain::explain;
 use standing::Standing;
 
@@ -28,16 +30,17 @@ pub fn allocate<'a>(
     request: &Request,
     previous: &[String],
 ) -> Result<Vec<&'a Gpu>, Refusal> {
-    allocate_where(inventory, taken, request, previous, &Gpu::usable)
+    allocate_where(inventory, taken, request, previous, &Gpu::usable, &[])
 }
 
-/// The same where `usable` says which of the GPUs that are named can be given.
+/// The same where `usable` says which of the GPUs that are named can be given, and `closed` which are kept from who asks.
 pub(crate) fn allocate_where<'a>(
     inventory: &'a Inventory,
     taken: &dyn Fn(&str) -> bool,
     request: &Request,
     previous: &[String],
     usable: &dyn Fn(&Gpu) -> bool,
+    closed: &[Closed<'_>],
 ) -> Result<Vec<&'a Gpu>, Refusal> {
     if let Some(profile) = &request.profile {
         let help = "leave the profile out to get whole GPUs";
@@ -45,9 +48,9 @@ pub(crate) fn allocate_where<'a>(
         return Err(refusal.at(request.place("profile"), profile));
     }
     if request.ids.is_empty() {
-        by_count(inventory, taken, request, previous)
+        by_count(inventory, taken, request, previous, closed)
     } else {
-        by_ids(inventory, taken, request, usable)
+        by_ids(inventory, taken, request, usable, closed)
     }
 }
 
@@ -69,6 +72,7 @@ fn by_count<'a>(
     taken: &dyn Fn(&str) -> bool,
     request: &Request,
     previous: &[String],
+    closed: &[Closed<'_>],
 ) -> Result<Vec<&'a Gpu>, Refusal> {
     let wanted = request.count as usize;
     let refused = |code, rule, message: String, help: &str| {
@@ -79,10 +83,19 @@ fn by_count<'a>(
         return Err(refused(Code::InvalidGpuRequest, "request-count", "0 GPUs are asked for".to_owned(), help));
     }
     let kind = request.kind.as_deref();
-    let mut matching: Vec<&Gpu> = inventory.gpus.iter().filter(|gpu| is_kind(gpu, kind)).collect();
+    let mut matching = candidates(inventory, request, closed);
     let present = matching.len();
     let of_kind = kind.map_or_else(String::new, |kind| format!(" of kind {kind:?}"));
     let asked = count(wanted);
+    let kept = candidates(inventory, request, &[]).len() - present;
+    if wanted > present
+        && wanted <= present + kept
+        && let Some((_, rule)) = closed.first()
+    {
+        let message =
+            format!("{asked}{of_kind} asked, this node has {present}, and {kept} that are kept from this one");
+        return Err(refused(Code::Policy, rule, message, "ask for fewer, or have the operator change what is kept"));
+    }
     if wanted > present {
         let all = inventory.gpus.len();
         let others = kind.map_or_else(String::new, |_| format!(", among {} in all", count(all)));
@@ -102,15 +115,30 @@ fn by_count<'a>(
     Ok(connected::best(&matching, wanted, &inventory.links, &|gpu| previous.contains(&gpu.pci)))
 }
 
+/// The GPUs that could answer a request, in whatever state and whosever: named ones that are there, else all of the kind.
+pub(crate) fn candidates<'a>(inventory: &'a Inventory, request: &Request, closed: &[Closed<'_>]) -> Vec<&'a Gpu> {
+    let open = |gpu: &&Gpu| !closed.iter().any(|(pci, _)| *pci == gpu.pci);
+    let meant = |gpu: &&Gpu| match request.ids.as_slice() {
+        [] => is_kind(gpu, request.kind.as_deref()),
+        ids => ids.iter().any(|id| find(inventory, id).is_ok_and(|named| named.pci == gpu.pci)),
+    };
+    inventory.gpus.iter().filter(meant).filter(open).collect()
+}
+
 fn by_ids<'a>(
     inventory: &'a Inventory,
     taken: &dyn Fn(&str) -> bool,
     request: &Request,
     usable: &dyn Fn(&Gpu) -> bool,
+    closed: &[Closed<'_>],
 ) -> Result<Vec<&'a Gpu>, Refusal> {
     let chosen = named_gpus(inventory, request)?;
     let place = request.place("ids");
     let named = || request.ids.iter().zip(&chosen);
+    let kept = |(id, gpu): (_, &&Gpu)| Some((id, closed.iter().find(|(pci, _)| *pci == gpu.pci)?.1));
+    if let Some((id, rule)) = named().find_map(kept) {
+        return Err(limits::refusal(id, rule).at(place, id));
+    }
     if let Some((id, why)) =
         named().filter(|(_, gpu)| !usable(gpu)).find_map(|(id, gpu)| gpu.unavailable.as_ref().map(|why| (id, why)))
     {

@@ -84,6 +84,9 @@ impl Ledger {
             }
         }
         self.end(&locked, key.as_str(), &pcis)?;
+        // What its owner's other containers have is not free.
+        let left = if free.is_empty() { Vec::new() } else { self.names()? };
+        free.retain(|pci| left.iter().all(|name| name.pci != *pci || name.token().is_some()));
         self.keep_for_pods(&locked, &pcis);
         Ok(free)
     }

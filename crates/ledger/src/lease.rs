@@ -6,6 +6,7 @@ use std::path::Path;
 
 use contract::json::Node;
 use contract::read::{self, FromJson, ReadError};
+use contract::request::Sharing;
 use contract::{Granted, record};
 use node::process::Process;
 use serde::Serialize;
@@ -56,6 +57,12 @@ pub enum HeldBy {
         made: Option<Made>,
         /// Its place in a pod.
         pod: Option<PodContainer>,
+        /// Whose it is, where somebody other than the tenant says so.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        owner: Option<String>,
+        /// Whether its owner's other containers may have the GPU too; nobody may when that is absent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sharing: Option<Sharing>,
     },
     /// A container that was deleted while a process of it, stuck in the driver perhaps, is still there with the GPU open:
     /// until its cgroup is empty.
@@ -185,6 +192,8 @@ impl FromJson for HeldBy {
                 start: read::field(node, "start")?,
                 made: read::field(node, "made")?,
                 pod: read::field(node, "pod")?,
+                owner: read::field(node, "owner")?,
+                sharing: read::field(node, "sharing")?,
             });
         }
         if let Some(node) = node.get("draining") {

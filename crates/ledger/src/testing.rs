@@ -93,6 +93,7 @@ pub(crate) fn holder(world: &World, id: &str, pid: u32) -> Holder {
         low_level: "/usr/bin/runc".into(),
         cgroup: Some(format!("/box/{id}")),
         pod: None,
+        owner: None,
         creator: Process { pid, start: 7 },
     }
 }

@@ -57,6 +57,7 @@ fn create(base: &Path, id: &str, count: usize) -> Result<BTreeSet<String>, Refus
         low_level: "/bin/true".into(),
         cgroup: Some(format!("/quilt-gpu-ledger-test-{}/{id}", base.file_name().unwrap().to_str().unwrap())),
         pod: None,
+        owner: None,
         creator: node::process::me(),
     };
     let gpus = Ledger::open(&base.join("state"))?.grant(&inventory(), &request(count), &holder)?;

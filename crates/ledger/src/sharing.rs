@@ -1,0 +1,66 @@
+//! Which leases are in whose way. Pure.
+//!
+//! A GPU is nobody else's while somebody has it, but containers of one attested owner that all ask for it may have it
+//! together. Whose a lease is stands in it; what cannot be read is in everybody's way.
+
+use contract::inventory::Inventory;
+use contract::request::{Request, Sharing};
+
+use crate::allocate::taken;
+use crate::lease::{HeldBy, Lease, Name};
+
+/// A lease of somebody else.
+pub(crate) struct Other<'a> {
+    pub(crate) name: &'a Name,
+    /// Its record, when that can be read.
+    pub(crate) lease: Option<Lease>,
+}
+
+/// Whose a request is, as far as that changes what it can have.
+#[derive(Clone, Copy)]
+pub(crate) struct Party<'a> {
+    pub(crate) owner: Option<&'a str>,
+    pub(crate) sharing: Sharing,
+}
+
+impl<'a> Party<'a> {
+    pub(crate) fn of(owner: Option<&'a str>, request: &Request) -> Self {
+        Self { owner, sharing: request.terms.sharing }
+    }
+
+    /// Whether this lease is one to share with. One that drains is not: what still has its GPU open is no container.
+    fn shares(&self, other: &Other<'_>) -> bool {
+        let Some(HeldBy::Container { owner: Some(owner), sharing: Some(Sharing::Owner), .. }) =
+            other.lease.as_ref().map(|lease| &lease.holder)
+        else {
+            return false;
+        };
+        self.sharing == Sharing::Owner && self.owner == Some(owner)
+    }
+
+    /// The GPUs (PCI addresses) that it cannot have because of these leases.
+    pub(crate) fn taken<'i>(&self, inventory: &'i Inventory, others: &[Other<'_>]) -> Vec<&'i str> {
+        let in_the_way = others.iter().filter(|other| !self.shares(other));
+        let numbered = |other: &'_ Other<'_>| other.lease.as_ref().and_then(|lease| lease.minor);
+        taken(inventory, in_the_way.map(|other| (other.name.pci.as_str(), numbered(other))))
+    }
+
+    /// The GPUs (PCI addresses) that its owner shares already.
+    pub(crate) fn shared(&self, others: &[Other<'_>]) -> Vec<String> {
+        others.iter().filter(|other| self.shares(other)).map(|other| other.name.pci.clone()).collect()
+    }
+
+    /// The GPUs (PCI addresses) that its owner has, each once.
+    pub(crate) fn owned<'o>(&self, others: &'o [Other<'_>]) -> Vec<&'o str> {
+        let mut owned: Vec<&str> = Vec::new();
+        for other in others {
+            let holder = other.lease.as_ref().map(|lease| &lease.holder);
+            let Some(HeldBy::Container { owner: Some(owner), .. }) = holder else { continue };
+            let pci = other.name.pci.as_str();
+            if self.owner == Some(owner) && !owned.contains(&pci) {
+                owned.push(pci);
+            }
+        }
+        owned
+    }
+}

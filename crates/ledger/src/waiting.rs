@@ -1,0 +1,192 @@
+//! Who waits for GPUs, and in which order: files beside the leases, so that the look at the leases finds them too.
+//!
+//! `leases/wait-<number>` is one who waits; the lowest number came first. A waiter holds nothing, no lock either: it tries
+//! again when something changed. Whoever takes GPUs leaves those aside that waiters before him can take, or, where there
+//! are not enough for one of them, all that this one could use: later ones do not live on what an earlier one is short of.
+//! A waiter that died, or whose time is over, is out of the way.
+
+use std::time::Duration;
+
+use contract::gpu::Gpu;
+use contract::inventory::Inventory;
+use contract::record;
+use contract::request::Request;
+use contract::{Code, read};
+use node::process::Process;
+use serde::Serialize;
+
+use crate::LedgerError;
+use crate::allocate::{allocate_where, candidates};
+use crate::files::{self, Locked};
+use crate::limits::Limits;
+use crate::sharing::{Other, Party};
+use crate::store::{Holder, Ledger};
+
+const PREFIX: &str = "wait-";
+/// Most bytes of a waiter's file that are read.
+const MAX_WAITER: u64 = 64 << 10;
+/// How often a waiter looks whether something changed, and after how many looks it tries anyway: a holder that died changed
+/// no file.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSES: u32 = 20;
+
+/// One who waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Waiter {
+    /// Layout version, 1.
+    version: u32,
+    boot_id: String,
+    /// End of its time, in seconds since the boot.
+    pub until: u64,
+    pid: u32,
+    start: u64,
+    /// The container that it creates.
+    pub container: String,
+    owner: Option<String>,
+    /// What it waits for.
+    pub request: Request,
+}
+
+record!(open Waiter { version, boot_id, until, pid, start, container, owner, request });
+
+/// What the folder of leases was like at a time; another value means that something changed.
+pub type Mark = Option<contract::inventory::FileId>;
+
+impl Ledger {
+    /// Puts a container at the end of the queue, for so many seconds.
+    ///
+    /// # Errors
+    /// The state folder fails.
+    pub fn queue(&self, request: &Request, holder: &Holder, seconds: u64) -> Result<(), LedgerError> {
+        let unknown = |e: String| LedgerError::new("wait in", &self.path("leases"), &e);
+        let locked = self.lock()?;
+        let last = tickets(&files::names(&self.path("leases"))?).last().map_or(0, |(number, _)| *number);
+        let waiter = Waiter {
+            version: 1,
+            boot_id: self.machine.boot_id().map_err(unknown)?,
+            until: self.machine.boot_seconds().map_err(unknown)?.saturating_add(seconds),
+            pid: holder.creator.pid,
+            start: holder.creator.start,
+            container: holder.container.clone(),
+            owner: holder.owner.clone(),
+            request: request.clone(),
+        };
+        let bytes = serde_json::to_vec(&waiter).map_err(|e| unknown(e.to_string()))?;
+        locked.place(&format!("leases/{PREFIX}{:010}", last + 1), &bytes)
+    }
+
+    /// Takes a process out of the queue.
+    ///
+    /// # Errors
+    /// The state folder fails.
+    pub fn leave_queue(&self, process: Process) -> Result<(), LedgerError> {
+        let locked = self.lock()?;
+        for (_, name) in tickets(&files::names(&self.path("leases"))?) {
+            if self.waiter(name).is_some_and(|waiter| waiter.is(process)) {
+                locked.remove(&format!("leases/{name}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Who waits, in order.
+    ///
+    /// # Errors
+    /// The state folder fails.
+    pub fn waiters(&self) -> Result<Vec<Waiter>, LedgerError> {
+        let locked = self.lock()?;
+        self.ahead(&locked, &files::names(&self.path("leases"))?, None)
+    }
+
+    /// What the leases are like now.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        node::file_id(&self.path("leases")).ok()
+    }
+
+    /// Sleeps until the leases are not as they were at the mark; not long.
+    pub fn sleep_on(&self, mark: Mark) {
+        for _ in 0..PAUSES {
+            std::thread::sleep(PAUSE);
+            if self.mark() != mark {
+                return;
+            }
+        }
+    }
+
+    /// Who waits before a process that waits, or before one that does not: all. The dead leave the queue.
+    pub(crate) fn ahead(
+        &self,
+        locked: &Locked,
+        listing: &[String],
+        me: Option<Process>,
+    ) -> Result<Vec<Waiter>, LedgerError> {
+        let mut ahead = Vec::new();
+        for (_, name) in tickets(listing) {
+            match self.waiter(name) {
+                Some(waiter) if me.is_some_and(|me| waiter.is(me)) => break,
+                Some(waiter) if self.waits(&waiter) => ahead.push(waiter),
+                _ => {
+                    locked.remove(&format!("leases/{name}"))?;
+                }
+            }
+        }
+        Ok(ahead)
+    }
+
+    fn waiter(&self, name: &str) -> Option<Waiter> {
+        let bytes = files::read(&self.path("leases").join(name), MAX_WAITER).ok()?;
+        read::document(&bytes).ok().filter(|waiter: &Waiter| waiter.version == 1)
+    }
+
+    fn waits(&self, waiter: &Waiter) -> bool {
+        self.machine.boot_id().is_ok_and(|boot| boot == waiter.boot_id)
+            && self.machine.boot_seconds().is_ok_and(|now| now <= waiter.until)
+            && self.machine.is_alive(Process { pid: waiter.pid, start: waiter.start })
+    }
+}
+
+impl Waiter {
+    fn is(&self, process: Process) -> bool {
+        (self.pid, self.start) == (process.pid, process.start)
+    }
+}
+
+/// The names of waiters' files, by number.
+fn tickets(listing: &[String]) -> Vec<(u64, &str)> {
+    let number = |name: &str| name.strip_prefix(PREFIX)?.parse().ok();
+    let mut tickets: Vec<(u64, &str)> =
+        listing.iter().filter_map(|name| Some((number(name)?, name.as_str()))).collect();
+    contract::order::sort(&mut tickets);
+    tickets
+}
+
+/// The GPUs (PCI addresses) that are left to those who wait.
+pub(crate) fn set_aside<'i>(
+    inventory: &'i Inventory,
+    others: &[Other<'_>],
+    limits: &Limits,
+    waiters: &[Waiter],
+) -> Vec<&'i str> {
+    let mut aside: Vec<&str> = Vec::new();
+    for waiter in waiters {
+        let owner = waiter.owner.as_deref();
+        let taken = Party::of(owner, &waiter.request).taken(inventory, others);
+        let closed = limits.closed(inventory, owner, false);
+        let gone = |pci: &str| taken.contains(&pci) || aside.contains(&pci);
+        let left: Vec<&'i Gpu> = match allocate_where(inventory, &gone, &waiter.request, &[], &Gpu::usable, &closed) {
+            Ok(chosen) => chosen,
+            Err(refusal) if refusal.code == Code::CapacityFull => {
+                let free = candidates(inventory, &waiter.request, &closed);
+                free.into_iter().filter(|gpu| gpu.usable() && !gone(&gpu.pci)).collect()
+            }
+            // What it waits for is not there any more.
+            Err(_) => Vec::new(),
+        };
+        aside.extend(left.into_iter().map(|gpu| gpu.pci.as_str()));
+    }
+    aside
+}
+
+#[cfg(test)]
+mod tests;
