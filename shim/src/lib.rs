@@ -11,6 +11,7 @@ mod decide;
 mod delete;
 mod edits;
 pub mod exec;
+mod fallback;
 mod gained;
 mod grant;
 mod handover;

@@ -107,7 +107,11 @@ impl Ledger {
     /// As [`Ledger::open`].
     pub fn open_on(state_dir: &Path, machine: Box<dyn Liveness + Send + Sync>) -> Result<Self, LedgerError> {
         files::own_folder(state_dir)?;
-        Ok(Self { folder: state_dir.to_owned(), machine, reclaimed: Mutex::new(Vec::new()), limits: Limits::default() })
+        Ok(Self::on(state_dir, machine))
+    }
+
+    pub(crate) fn on(state_dir: &Path, machine: Box<dyn Liveness + Send + Sync>) -> Self {
+        Self { folder: state_dir.to_owned(), machine, reclaimed: Mutex::new(Vec::new()), limits: Limits::default() }
     }
 
     /// The same, under the operator's limits.
@@ -270,7 +274,7 @@ impl Ledger {
     }
 
     /// The GPUs for a taker, and those it has already.
-    fn choose<'a>(
+    pub(crate) fn choose<'a>(
         &self,
         leases: &[Name],
         ahead: &[Waiter],

@@ -5,7 +5,7 @@
 //! are not enough for one of them, all that this one could use: later ones do not live on what an earlier one is short of.
 //! A waiter that died, or whose time is over, is out of the way.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use contract::gpu::Gpu;
 use contract::inventory::Inventory;
@@ -25,10 +25,9 @@ use crate::store::{Holder, Ledger};
 const PREFIX: &str = "wait-";
 /// Most bytes of a waiter's file that are read.
 const MAX_WAITER: u64 = 64 << 10;
-/// How often a waiter looks whether something changed, and after how many looks it tries anyway: a holder that died changed
-/// no file.
+/// How often a waiter looks whether something changed, and when it tries anyway: a holder that died changed no file.
 const PAUSE: Duration = Duration::from_millis(50);
-const PAUSES: u32 = 20;
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// One who waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -64,7 +63,8 @@ impl Ledger {
         let waiter = Waiter {
             version: 1,
             boot_id: self.machine.boot_id().map_err(unknown)?,
-            until: self.machine.boot_seconds().map_err(unknown)?.saturating_add(seconds),
+            // The clock's seconds are whole ones: it must not be over before the waiter's own is.
+            until: self.machine.boot_seconds().map_err(unknown)?.saturating_add(seconds).saturating_add(1),
             pid: holder.creator.pid,
             start: holder.creator.start,
             container: holder.container.clone(),
@@ -104,13 +104,15 @@ impl Ledger {
         node::file_id(&self.path("leases")).ok()
     }
 
-    /// Sleeps until the leases are not as they were at the mark; not long.
-    pub fn sleep_on(&self, mark: Mark) {
-        for _ in 0..PAUSES {
-            std::thread::sleep(PAUSE);
-            if self.mark() != mark {
+    /// Sleeps until the leases are not as they were at the mark; no longer than this, and not long.
+    pub fn sleep_on(&self, mark: Mark, most: Duration) {
+        let end = Instant::now() + most.min(LONGEST);
+        while self.mark() == mark {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return;
             }
+            std::thread::sleep(left.min(PAUSE));
         }
     }
 

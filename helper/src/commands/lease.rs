@@ -105,7 +105,7 @@ fn in_force(setup: &Setup) -> Result<Vec<Value>, Failure> {
 }
 
 fn open(setup: &Setup) -> Result<Ledger, Failure> {
-    Ledger::open(setup.state_dir()).map_err(Failure::internal)
+    Ok(Ledger::open(setup.state_dir()).map_err(Failure::internal)?.limited(&setup.config))
 }
 
 /// Prints the leases as a table.

@@ -333,7 +333,7 @@ fn container(node: &Node, id: &str) -> Key {
         low_level: "/usr/bin/runc".into(),
         cgroup: None,
         pod: None,
- owner: None,
+        owner: None,
         creator: node::process::me(),
     };
     Ledger::open(setup.state_dir()).unwrap().grant(&inventory, &request, &holder).unwrap();

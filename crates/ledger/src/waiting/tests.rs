@@ -76,7 +76,7 @@ fn the_dead_and_the_late_leave_the_queue() {
     let node = inventory(1);
     for (what, end) in [
         ("died", (|world: &World| world.with(|w| w.alive.remove(&98))) as fn(&World) -> bool),
-        ("too late", |world| world.with(|w| std::mem::replace(&mut w.seconds, 1031) > 0)),
+        ("too late", |world| world.with(|w| std::mem::replace(&mut w.seconds, 1032) > 0)),
         ("another boot", |world| world.with(|w| std::mem::replace(&mut w.boot, Ok("boot-2".into())).is_ok())),
     ] {
         let (dir, world) = (state(), World::new());
@@ -107,8 +107,8 @@ fn a_change_wakes_and_no_change_does_not_sleep_for_ever() {
     let mark = ledger.mark();
     ledger.grant(&node, &count(1), &a).unwrap();
     assert_ne!(ledger.mark(), mark);
-    ledger.sleep_on(mark);
-    ledger.sleep_on(ledger.mark());
+    ledger.sleep_on(mark, Duration::MAX);
+    ledger.sleep_on(ledger.mark(), Duration::from_millis(60));
 }
 
 #[test]
