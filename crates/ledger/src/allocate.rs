@@ -13,7 +13,7 @@ use contract::{Code, Refusal};
 
 use crate::limits::{self, Closed};
 
-pub use explain::explain;
+pub(crate) use explain::explain;
 use standing::Standing;
 
 /// Chooses the GPUs for a request, all or none.

@@ -52,7 +52,7 @@ mod sharing;
 mod store;
 mod waiting;
 
-pub use allocate::{allocate, explain, taken};
+pub use allocate::{allocate, taken};
 pub use documents::{Filed, Original};
 pub use draft::draft;
 pub use ending::{LeaseStatus, Reclaimed};

@@ -8,7 +8,7 @@ use contract::request::Request;
 use contract::{Contract, Granted, Refusal};
 use node::process::Process;
 
-use crate::allocate::taken;
+use crate::allocate::{explain, taken};
 use crate::documents::Original;
 use crate::files;
 use crate::lease::{HeldBy, Lease, Name, PodContainer};
@@ -55,6 +55,15 @@ impl Ledger {
         let taker = Taker { tag: holder.key.as_str(), memory: holder.key.as_str(), holder: &held_by };
         let (chosen, _) = self.choose(&self.names()?, &[], inventory, request, &taker)?;
         Ok(chosen.into_iter().map(Granted::of).collect())
+    }
+
+    /// Why a request is answered with these GPUs, in words; whether they are leased to it already does not matter.
+    #[must_use]
+    pub fn explain(&self, inventory: &Inventory, request: &Request, chosen: &[Granted]) -> Vec<String> {
+        let chosen: Vec<String> = chosen.iter().map(|gpu| gpu.pci.clone()).collect();
+        let taken = self.taken(inventory);
+        let is_taken = |pci: &str| taken.iter().any(|taken| taken == pci) && !chosen.iter().any(|own| own == pci);
+        explain(inventory, &is_taken, request, &[], &chosen)
     }
 
     /// Whether a key has anything here: leases, a contract, an original.

@@ -9,8 +9,7 @@ use super::{connected, is_kind};
 /// Why `chosen` (PCI addresses) answers the request: one sentence a line.
 ///
 /// `taken` and `previous` are those of [`super::allocate()`].
-#[must_use]
-pub fn explain(
+pub(crate) fn explain(
     inventory: &Inventory,
     taken: &dyn Fn(&str) -> bool,
     request: &Request,
