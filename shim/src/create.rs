@@ -55,7 +55,7 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
         let instead = turn.instead.as_ref();
         let mut decision =
             decide(tenant_bytes, &bundle.path, &low_level, container.setup, &system, Some(call), instead);
-        decision.judgement.notes.extend(turn.note.clone());
+        decision.judgement.notes.extend(turn.note.take());
         stops::at("judged");
         let run = Making { container, bundle: &bundle, tenant_bytes, decision: &decision, system: &system };
         let mark = ledger.as_ref().ok().filter(|_| turn.waits(&decision.asked)).and_then(Ledger::mark);

@@ -15,8 +15,8 @@ pub(crate) struct Turn {
     pub(crate) instead: Option<Asked>,
     /// What is worth knowing of that.
     pub(crate) note: Option<Note>,
-    /// Until when it waits, and who.
-    queued: Option<(Instant, Holder)>,
+    /// Until when it waits, once it stands in the queue.
+    queued: Option<Instant>,
 }
 
 impl Turn {
@@ -46,11 +46,11 @@ impl Turn {
 
     /// Waits for a change, in the queue; no more when the time is over.
     fn waited(&mut self, request: &Request, ledger: &Ledger, holder: &Holder, mark: Mark) -> bool {
-        let Some((until, _)) = &self.queued else {
+        let Some(until) = self.queued else {
             let time = Duration::from_secs(request.terms.wait);
             let until =
                 Instant::now().checked_add(time).filter(|_| ledger.queue(request, holder, time.as_secs()).is_ok());
-            self.queued = until.map(|until| (until, holder.clone()));
+            self.queued = until;
             // The queue's own file is a change too, and whoever has the GPUs may have ended meanwhile.
             return self.queued.is_some();
         };
@@ -68,9 +68,9 @@ impl Turn {
 
     /// Leaves the queue.
     pub(crate) fn end(&self, ledger: Option<&Ledger>) {
-        if let (Some((_, holder)), Some(ledger)) = (&self.queued, ledger) {
+        if let (Some(_), Some(ledger)) = (self.queued, ledger) {
             // What stays is found to be dead by whoever looks next.
-            let _ = ledger.leave_queue(holder.creator);
+            let _ = ledger.leave_queue(node::process::me());
         }
     }
 }

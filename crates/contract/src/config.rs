@@ -264,10 +264,10 @@ impl Default for RequestPolicy {
 /// `[capacity]`: what the operator says that the node has for containers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Capacity {
-    /// How many GPUs, of `kind` when that is said; nothing is said by default.
-    pub gpus: Option<u32>,
-    /// Of what kind.
-    pub kind: Option<String>,
+    /// How many GPUs, of `kind` when that is said; 0 means that nothing is said.
+    pub gpus: u32,
+    /// Of what kind; empty means any.
+    pub kind: String,
 }
 
 /// `[runtime]`

@@ -111,7 +111,7 @@ fn by_count<'a>(
         return Err(refused(code, rule, format!("{asked}{of_kind} asked, {standing}"), help));
     }
     matching.retain(|gpu| gpu.usable() && !taken(&gpu.pci));
-    contract::order::sort_by(&mut matching, |a, b| a.pci.cmp(&b.pci));
+    // An inventory is in order of addresses.
     Ok(connected::best(&matching, wanted, &inventory.links, &|gpu| previous.contains(&gpu.pci)))
 }
 

@@ -229,6 +229,14 @@ impl HeldBy {
         }
     }
 
+    /// Whose it is, where somebody says so.
+    pub(crate) fn owner(&self) -> Option<&str> {
+        match self {
+            Self::Container { owner, .. } => owner.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Its place in a pod, when it has one.
     #[must_use]
     pub fn pod(&self) -> Option<&PodContainer> {

@@ -73,12 +73,10 @@ impl Limits {
 
 /// The GPUs beyond the declared number: of those that can be used the first by address are in service.
 fn beyond<'i>(capacity: &Capacity, inventory: &'i Inventory) -> impl Iterator<Item = &'i Gpu> {
-    let kind = capacity.kind.as_deref();
-    let is_declared = |gpu: &&Gpu| gpu.usable() && kind.is_none_or(|kind| gpu.is_kind(kind));
-    let number = capacity.gpus.map_or(usize::MAX, |number| number as usize);
-    let mut declared: Vec<&Gpu> = inventory.gpus.iter().filter(is_declared).collect();
-    contract::order::sort_by(&mut declared, |a, b| a.pci.cmp(&b.pci));
-    declared.into_iter().skip(number)
+    // Every GPU is of the kind that is no word.
+    let is_declared = |gpu: &&Gpu| gpu.usable() && gpu.is_kind(&capacity.kind);
+    let number = if capacity.gpus == 0 { usize::MAX } else { capacity.gpus as usize };
+    inventory.gpus.iter().filter(is_declared).skip(number)
 }
 
 /// Why a GPU that was named is kept from whoever named it.

@@ -54,10 +54,9 @@ impl<'a> Party<'a> {
     pub(crate) fn owned<'o>(&self, others: &'o [Other<'_>]) -> Vec<&'o str> {
         let mut owned: Vec<&str> = Vec::new();
         for other in others {
-            let holder = other.lease.as_ref().map(|lease| &lease.holder);
-            let Some(HeldBy::Container { owner: Some(owner), .. }) = holder else { continue };
+            let owner = other.lease.as_ref().and_then(|lease| lease.holder.owner());
             let pci = other.name.pci.as_str();
-            if self.owner == Some(owner) && !owned.contains(&pci) {
+            if owner.is_some() && self.owner == owner && !owned.contains(&pci) {
                 owned.push(pci);
             }
         }

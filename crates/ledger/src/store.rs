@@ -283,10 +283,10 @@ impl Ledger {
         taker: &Taker<'_>,
     ) -> Result<(Vec<&'a Gpu>, Vec<String>), Refusal> {
         let (tag, limits) = (taker.tag, &self.limits);
-        let (owner, name) = match taker.holder {
-            HeldBy::Container { owner, .. } => (owner.as_deref(), None),
-            HeldBy::Name { name } => (None, Some(name.as_str())),
-            _ => (None, None),
+        let owner = taker.holder.owner();
+        let name = match taker.holder {
+            HeldBy::Name { name } => Some(name.as_str()),
+            _ => None,
         };
         let own: Vec<String> = leases.iter().filter(|lease| lease.tag == tag).map(|lease| lease.pci.clone()).collect();
         let other = |name| Other { name, lease: self.read(name).ok() };

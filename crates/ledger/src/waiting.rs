@@ -9,15 +9,14 @@ use std::time::{Duration, Instant};
 
 use contract::gpu::Gpu;
 use contract::inventory::Inventory;
-use contract::record;
 use contract::request::Request;
-use contract::{Code, read};
+use contract::{Code, Granted, read};
 use node::process::Process;
-use serde::Serialize;
 
 use crate::LedgerError;
 use crate::allocate::{allocate_where, candidates};
 use crate::files::{self, Locked};
+use crate::lease::{HeldBy, Lease};
 use crate::limits::Limits;
 use crate::sharing::{Other, Party};
 use crate::store::{Holder, Ledger};
@@ -30,23 +29,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// One who waits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiter {
-    /// Layout version, 1.
-    version: u32,
-    boot_id: String,
-    /// End of its time, in seconds since the boot.
-    pub until: u64,
-    pid: u32,
-    start: u64,
-    /// The container that it creates.
-    pub container: String,
-    owner: Option<String>,
+    /// Who, written as a lease of no GPU that is over at its `since`, in seconds since the boot.
+    ticket: Lease,
     /// What it waits for.
     pub request: Request,
 }
-
-record!(open Waiter { version, boot_id, until, pid, start, container, owner, request });
 
 /// What the folder of leases was like at a time; another value means that something changed.
 pub type Mark = Option<contract::inventory::FileId>;
@@ -60,18 +49,15 @@ impl Ledger {
         let unknown = |e: String| LedgerError::new("wait in", &self.path("leases"), &e);
         let locked = self.lock()?;
         let last = tickets(&files::names(&self.path("leases"))?).last().map_or(0, |(number, _)| *number);
-        let waiter = Waiter {
-            version: 1,
-            boot_id: self.machine.boot_id().map_err(unknown)?,
-            // The clock's seconds are whole ones: it must not be over before the waiter's own is.
-            until: self.machine.boot_seconds().map_err(unknown)?.saturating_add(seconds).saturating_add(1),
-            pid: holder.creator.pid,
-            start: holder.creator.start,
-            container: holder.container.clone(),
-            owner: holder.owner.clone(),
-            request: request.clone(),
-        };
-        let bytes = serde_json::to_vec(&waiter).map_err(|e| unknown(e.to_string()))?;
+        let boot_id = self.machine.boot_id().map_err(unknown)?;
+        // The clock's seconds are whole ones: it must not be over before the waiter's own is.
+        let until = self.machine.boot_seconds().map_err(unknown)?.saturating_add(seconds).saturating_add(1);
+        let nothing = Granted { pci: String::new(), uuid: None, minor: None };
+        let ticket = Lease::new(&nothing, &holder.held_by(&*self.machine), &boot_id, until);
+        let written = |e: serde_json::Error| unknown(e.to_string());
+        let mut bytes = serde_json::to_vec(&ticket).map_err(written)?;
+        bytes.push(b'\n');
+        bytes.extend(serde_json::to_vec(request).map_err(written)?);
         locked.place(&format!("leases/{PREFIX}{:010}", last + 1), &bytes)
     }
 
@@ -82,7 +68,7 @@ impl Ledger {
     pub fn leave_queue(&self, process: Process) -> Result<(), LedgerError> {
         let locked = self.lock()?;
         for (_, name) in tickets(&files::names(&self.path("leases"))?) {
-            if self.waiter(name).is_some_and(|waiter| waiter.is(process)) {
+            if self.waiter(name).is_some_and(|waiter| waiter.process() == Some(process)) {
                 locked.remove(&format!("leases/{name}"))?;
             }
         }
@@ -126,7 +112,7 @@ impl Ledger {
         let mut ahead = Vec::new();
         for (_, name) in tickets(listing) {
             match self.waiter(name) {
-                Some(waiter) if me.is_some_and(|me| waiter.is(me)) => break,
+                Some(waiter) if me.is_some() && waiter.process() == me => break,
                 Some(waiter) if self.waits(&waiter) => ahead.push(waiter),
                 _ => {
                     locked.remove(&format!("leases/{name}"))?;
@@ -138,19 +124,29 @@ impl Ledger {
 
     fn waiter(&self, name: &str) -> Option<Waiter> {
         let bytes = files::read(&self.path("leases").join(name), MAX_WAITER).ok()?;
-        read::document(&bytes).ok().filter(|waiter: &Waiter| waiter.version == 1)
+        let (ticket, request) = bytes.split_at_checked(bytes.iter().position(|byte| *byte == b'\n')?)?;
+        Some(Waiter { ticket: Lease::parse(ticket).ok()?, request: read::document(request).ok()? })
     }
 
     fn waits(&self, waiter: &Waiter) -> bool {
-        self.machine.boot_id().is_ok_and(|boot| boot == waiter.boot_id)
-            && self.machine.boot_seconds().is_ok_and(|now| now <= waiter.until)
-            && self.machine.is_alive(Process { pid: waiter.pid, start: waiter.start })
+        self.machine.boot_id().is_ok_and(|boot| boot == waiter.ticket.boot_id)
+            && self.machine.boot_seconds().is_ok_and(|now| now <= waiter.ticket.since)
+            && waiter.process().is_some_and(|process| self.machine.is_alive(process))
     }
 }
 
 impl Waiter {
-    fn is(&self, process: Process) -> bool {
-        (self.pid, self.start) == (process.pid, process.start)
+    /// What people call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.ticket.holder.name()
+    }
+
+    fn process(&self) -> Option<Process> {
+        match &self.ticket.holder {
+            HeldBy::Container { pid, start, .. } => Some(Process { pid: *pid, start: *start }),
+            _ => None,
+        }
     }
 }
 
@@ -172,7 +168,7 @@ pub(crate) fn set_aside<'i>(
 ) -> Vec<&'i str> {
     let mut aside: Vec<&str> = Vec::new();
     for waiter in waiters {
-        let owner = waiter.owner.as_deref();
+        let owner = waiter.ticket.holder.owner();
         let taken = Party::of(owner, &waiter.request).taken(inventory, others);
         let closed = limits.closed(inventory, owner, false);
         let gone = |pci: &str| taken.contains(&pci) || aside.contains(&pci);

@@ -133,7 +133,7 @@ fn queued(waiter: &Waiter) -> String {
         ([], Some(kind)) => format!("{} of kind {kind}", table::counted(u64::from(request.count), "GPU", "GPUs")),
         (ids, _) => ids.join(", "),
     };
-    format!("{} for {what}", table::short(&waiter.container))
+    format!("{} for {what}", table::short(waiter.name()))
 }
 
 fn row(lease: &Value) -> [String; 5] {

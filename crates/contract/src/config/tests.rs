@@ -180,7 +180,7 @@ fn owners_and_internal_gpus_are_tables() {
     let text = "[capacity]\ngpus=2\nkind='h100'\n[request]\nmax_per_owner=3\nmax_wait_seconds=60\n\
                 [[owners]]\nname='team-a'\nnamespace='red'\n[[internal]]\ngpus=['nvidia0']\nonly=['team-a','vm:x']\n";
     let config = good(text);
-    assert_eq!((config.capacity.gpus, config.capacity.kind.as_deref()), (Some(2), Some("h100")));
+    assert_eq!((config.capacity.gpus, config.capacity.kind.as_str()), (2, "h100"));
     assert_eq!((config.request.max_per_owner, config.request.max_wait_seconds), (3, 60));
     assert_eq!((config.owners.0.len(), config.internal.0.len()), (1, 1));
     for (from, to, part) in [

@@ -33,7 +33,7 @@ fn who_came_first_is_served_first() {
     ledger.grant(&node, &count(2), &a).unwrap();
     ledger.queue(&count(2), &b, 30).unwrap();
     ledger.queue(&count(1), &c, 30).unwrap();
-    let order: Vec<String> = ledger.waiters().unwrap().into_iter().map(|waiter| waiter.container).collect();
+    let order: Vec<String> = ledger.waiters().unwrap().into_iter().map(|waiter| waiter.name().to_owned()).collect();
     assert_eq!(order, ["b", "c"]);
     ledger.release(&a.key).unwrap();
     // Two are free, and one who came first wants both.
@@ -159,7 +159,7 @@ fn a_shared_gpu_is_free_when_the_last_has_gone() {
     assert_eq!(ledger.release(&a.key).unwrap(), [GPU[0]]);
 }
 
-fn config(internal: &[(&[&str], &[&str])], capacity: Option<u32>, per_owner: u32) -> Config {
+fn config(internal: &[(&[&str], &[&str])], capacity: u32, per_owner: u32) -> Config {
     let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect();
     let internal = internal.iter().map(|(gpus, only)| Internal { gpus: words(gpus), kind: None, only: words(only) });
     let mut config = Config { internal: Tables(internal.collect()), ..Config::default() };
@@ -171,9 +171,9 @@ fn config(internal: &[(&[&str], &[&str])], capacity: Option<u32>, per_owner: u32
 #[test]
 fn what_the_operator_keeps_back() {
     let (node, red) = (inventory(3), Some("red"));
-    let internal = config(&[(&["nvidia0"], &["red", "vm:a"])], None, 0);
-    let declared = config(&[], Some(2), 0);
-    let (many, none) = (config(&[], Some(9), 0), config(&[], Some(0), 0));
+    let internal = config(&[(&["nvidia0"], &["red", "vm:a"])], 0, 0);
+    let declared = config(&[], 2, 0);
+    let (many, none) = (config(&[], 9, 0), config(&[], 0, 0));
     for (config, owner, request, expected) in [
         (&internal, None, count(1), GPU[1]),
         (&internal, red, count(1), GPU[0]),
@@ -188,7 +188,7 @@ fn what_the_operator_keeps_back() {
         (&declared, None, ids(&["nvidia2"]), "POLICY/capacity-declared"),
         (&declared, None, ids(&["nvidia1"]), GPU[1]),
         (&many, None, count(3), "0000:01:00.0 0000:02:00.0 0000:03:00.0"),
-        (&none, None, count(1), "POLICY/capacity-declared"),
+        (&none, None, count(1), GPU[0]),
     ] {
         let (dir, world) = (state(), World::new());
         let ledger = ledger(&dir, &world).limited(config);
@@ -209,7 +209,7 @@ fn what_the_operator_keeps_back() {
 #[test]
 fn an_owner_has_no_more_than_its_ceiling() {
     let (dir, world, node) = (state(), World::new(), inventory(4));
-    let ledger = ledger(&dir, &world).limited(&config(&[], None, 2));
+    let ledger = ledger(&dir, &world).limited(&config(&[], 0, 2));
     let of = |owner: Option<&str>, id: &str| owned(owner, holder(&world, id, 1));
     assert_eq!(code(ledger.grant(&node, &count(3), &of(Some("red"), "a"))), "POLICY/owner-ceiling");
     assert_eq!(code(ledger.grant(&node, &shared(count(1)), &of(Some("red"), "a"))), GPU[0]);
@@ -264,7 +264,7 @@ proptest! {
     #[test]
     fn model(steps in prop::collection::vec(step(), 1..40)) {
         let (dir, world, node) = (state(), World::new(), inventory(4));
-        let ledger = ledger(&dir, &world).limited(&config(&[], None, 2));
+        let ledger = ledger(&dir, &world).limited(&config(&[], 0, 2));
         let people: Vec<Holder> = OWNERS.iter().enumerate().map(|(n, owner)| {
             owned(*owner, holder(&world, &format!("c{n}"), u32::try_from(n).unwrap() + 10))
         }).collect();
@@ -311,7 +311,7 @@ proptest! {
                 _ => {}
             }
             sound(&granted);
-            let waits: Vec<String> = ledger.waiters().unwrap().into_iter().map(|waiter| waiter.container).collect();
+            let waits: Vec<String> = ledger.waiters().unwrap().into_iter().map(|waiter| waiter.name().to_owned()).collect();
             prop_assert_eq!(waits, queue.iter().map(|(who, _)| format!("c{who}")).collect::<Vec<_>>());
             let on_disk: BTreeSet<(String, String)> = ledger.names().unwrap().into_iter().map(|n| (n.pci, n.tag)).collect();
             let expected: BTreeSet<(String, String)> = granted
