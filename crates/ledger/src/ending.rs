@@ -42,7 +42,7 @@ impl Ledger {
         pcis.iter().try_for_each(|pci| locked.remove(&Name::path(pci, tag)).map(|_| ()))
     }
 
-    /// What a deleted container's lease becomes while processes are left in its cgroup. Not knowing is no reason here: the
+    /// What a deleted container's lease becomes while processes are left in its cgroup, or have the GPU open outside it. Not knowing is no reason here: the
     /// low-level runtime says that the container is gone.
     fn draining(&self, name: &Name) -> Option<Lease> {
         let lease = self.read(name).ok()?;
@@ -54,7 +54,9 @@ impl Ledger {
         };
         let seen = made.as_ref().filter(|made| made.out_of_sight(&*self.machine).is_none());
         let left = self.machine.cgroup_is_empty(&cgroup) == Ok(false)
-            || seen.is_some_and(|made| made.runs(&*self.machine).is_some());
+            || seen.is_some_and(|made| {
+                made.runs(&*self.machine).or_else(|| made.holds(lease.minor, &*self.machine)).is_some()
+            });
         left.then_some(Lease { holder: HeldBy::Draining { container, cgroup, made, pod }, ..lease })
     }
 

@@ -173,6 +173,7 @@ impl Ledger {
             let Ok(mut lease) = self.read(name) else { continue };
             if let HeldBy::Container { made: Some(made), .. } = &mut lease.holder {
                 made.init = Some((init.pid, init.start));
+                made.mounts = self.machine.mounts_among_ours(init.pid);
                 self.place_lease(&locked, &name.tag, &lease)?;
             }
         }
