@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::{Child, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use integration::{Error, PROBE_ALL, QuiltOptions, Result, Seen, Site, Spec};
@@ -175,6 +176,54 @@ fn containers_of_one_attested_owner_share_and_no_stranger_joins() -> Result<()> 
     assert_eq!(bench.see("late", &one())?.gpus()?, BTreeSet::from([0]));
     let more = member("blue").annotation("quilt.gpu/sharing.main", "exclusive");
     bench.refused("more", &bench.sharing("more", &more)?, &["POLICY", "may have 1 together"])?;
+    Ok(())
+}
+
+/// With the node's pids nothing ends a container's processes but its cgroup, and who is root on the node moves one out.
+#[test]
+fn a_gpu_drains_while_a_process_outside_the_cgroup_has_it_open() -> Result<()> {
+    let test = "a_gpu_drains_while_a_process_outside_the_cgroup_has_it_open";
+    let Some(bench) = bench(test, 1, "")? else { return Ok(()) };
+    let spec = one().edit(|spec| {
+        let namespaces = spec["linux"]["namespaces"].as_array_mut();
+        namespaces.into_iter().for_each(|list| list.retain(|namespace| namespace["type"] != "pid"));
+    });
+    bench.sleeper("left", &spec)?;
+    let pid = bench.runc.state("left")?.map(|state| state["pid"].to_string()).unwrap_or_default();
+    let mut outside = Command::new("nsenter");
+    outside.arg(format!("--mount=/proc/{pid}/ns/mnt")).args(["/usr/bin/quilt-probe", "hold", "/dev/nvidia0"]);
+    let mut outside = outside.stdin(Stdio::null()).spawn().map_err(|e| Error::new(e.to_string()))?;
+    let judged = drains(&bench, outside.id());
+    outside.kill().and_then(|()| outside.wait()).map_err(|e| Error::new(e.to_string()))?;
+    judged?;
+    assert_eq!(bench.see("next", &one())?.gpus()?, BTreeSet::from([0]));
+    assert_eq!(bench.site.leases()?.len(), 0);
+    Ok(())
+}
+
+fn drains(bench: &Bench, pid: u32) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let files = format!("/proc/{pid}/fd");
+    let holds = || {
+        fs::read_dir(&files)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .any(|fd| fs::read_link(fd.path()).is_ok_and(|path| path == Path::new("/dev/nvidia0")))
+    };
+    while !holds() {
+        if Instant::now() > deadline {
+            return Err(Error::new(format!("process {pid} does not have the node open")));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    bench.runc.delete("left", true)?.checked()?;
+    let leases = bench.site.leases()?;
+    assert_eq!(leases.len(), 1, "{leases:?}");
+    let because = leases[0]["because"].as_str().unwrap_or_default();
+    assert_eq!(leases[0]["kind"], "draining", "{leases:?}");
+    assert!(because.contains(&format!("its process {pid}, which left its cgroup, has the GPU open")), "{because}");
+    bench.refused("early", &bench.sharing("early", &one())?, &["CAPACITY_FULL"])?;
     Ok(())
 }
 
