@@ -153,7 +153,8 @@ fn member(namespace: &str) -> Spec {
 fn containers_of_one_attested_owner_share_and_no_stranger_joins() -> Result<()> {
     let test = "containers_of_one_attested_owner_share_and_no_stranger_joins";
     let Some(bench) = bench(test, 2, "[request]\nmax_per_owner = 1\n")? else { return Ok(()) };
-    for (id, namespace, gpu) in [("red-1", "red", 0), ("red-2", "red", 0), ("blue-1", "blue", 1), ("red-3", "red", 0)] {
+    // The fixture's first GPU is nvidia1.
+    for (id, namespace, gpu) in [("red-1", "red", 1), ("red-2", "red", 1), ("blue-1", "blue", 0), ("red-3", "red", 1)] {
         assert_eq!(bench.sleeper(id, &member(namespace))?.gpus()?, BTreeSet::from([gpu]), "{id}");
     }
     assert_eq!(bench.site.leases_on_disk()?.len(), 4);
@@ -171,9 +172,9 @@ fn containers_of_one_attested_owner_share_and_no_stranger_joins() -> Result<()> 
         bench.runc.delete(id, true)?.checked()?;
         bench.refused("early", &bench.sharing("early", &one())?, &["CAPACITY_FULL"])?;
     }
-    assert_eq!(bench.look("red-3")?.gpus()?, BTreeSet::from([0]));
+    assert_eq!(bench.look("red-3")?.gpus()?, BTreeSet::from([1]));
     bench.runc.delete("red-3", true)?.checked()?;
-    assert_eq!(bench.see("late", &one())?.gpus()?, BTreeSet::from([0]));
+    assert_eq!(bench.see("late", &one())?.gpus()?, BTreeSet::from([1]));
     let more = member("blue").annotation("quilt.gpu/sharing.main", "exclusive");
     bench.refused("more", &bench.sharing("more", &more)?, &["POLICY", "may have 1 together"])?;
     Ok(())
@@ -235,22 +236,23 @@ fn the_operator_names_owners_and_keeps_gpus_back() -> Result<()> {
     let root = bench.runc.root();
     let more = format!(
         "\n[capacity]\ngpus = 2\n[[owners]]\nname = \"team\"\nstate_root = {root:?}\n\
-         [[internal]]\ngpus = [\"nvidia0\"]\nonly = [\"team\"]\n"
+         [[internal]]\ngpus = [\"nvidia1\"]\nonly = [\"team\"]\n"
     );
     fs::write(&config, text + &more).map_err(|e| Error::new(e.to_string()))?;
     let shares = one().env("QUILT_GPU_SHARING", "owner");
     for id in ["one", "two"] {
-        assert_eq!(bench.sleeper(id, &shares)?.gpus()?, BTreeSet::from([0]), "{id}");
+        assert_eq!(bench.sleeper(id, &shares)?.gpus()?, BTreeSet::from([1]), "{id}");
     }
-    let beyond = Spec::new().env("QUILT_GPU_IDS", "nvidia2");
+    // In order of the bus: nvidia1, nvidia2, nvidia0.
+    let beyond = Spec::new().env("QUILT_GPU_IDS", "nvidia0");
     bench.refused("beyond", &bench.sharing("beyond", &beyond)?, &["POLICY", "beyond the number of GPUs"])?;
     // Under another folder of states nobody is the team.
     let stranger = bench.site.quilt.runc(bench.site.join("stranger"))?;
     let team = std::mem::replace(&mut bench.runc, stranger);
-    let internal = Spec::new().env("QUILT_GPU_IDS", "nvidia0");
+    let internal = Spec::new().env("QUILT_GPU_IDS", "nvidia1");
     bench.refused("internal", &bench.sharing("internal", &internal)?, &["POLICY", "kept for workloads"])?;
     bench.refused("sharer", &bench.sharing("sharer", &shares)?, &["POLICY", "nobody says whose"])?;
-    assert_eq!(bench.see("other", &one())?.gpus()?, BTreeSet::from([1]));
+    assert_eq!(bench.see("other", &one())?.gpus()?, BTreeSet::from([2]));
     drop(team);
     Ok(())
 }
