@@ -1,16 +1,16 @@
 //! The operator's configuration, `/etc/quilt-gpu/config.toml`, as types with defaults.
 
-use std::borrow::Cow;
+mod table;
 
-use toml::Spanned;
-use toml::de::{DeString, DeTable, DeValue};
+use toml::de::DeTable;
 
 use crate::capability::Capabilities;
 use crate::exception::{Exceptions, GuardedCapability};
-use crate::json::{Member, Node, Value};
+use crate::json::Node;
 use crate::owner::{Internal, Owner, Tables};
 use crate::read::{FromJson, ReadError, Settings};
 use crate::{settings, word};
+use table::table_node;
 
 /// Where the configuration lies unless the engine's environment says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/quilt-gpu/config.toml";
@@ -408,31 +408,6 @@ fn before_the_line(text: &str, at: usize) -> &str {
 /// The number of the line that holds this byte.
 fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
-}
-
-/// A TOML table as the reader of documents takes it.
-fn table_node<'t>(table: &'t DeTable<'_>) -> Node<'t> {
-    let member = |(key, value): (&'t Spanned<DeString<'_>>, &'t Spanned<DeValue<'_>>)| {
-        let key = Cow::Borrowed(key.get_ref().as_ref());
-        Member { key, start: value.span().start, value: value_node(value) }
-    };
-    Node { span: 0..0, value: Value::Object(table.iter().map(member).collect()) }
-}
-
-fn value_node<'t>(value: &'t Spanned<DeValue<'_>>) -> Node<'t> {
-    let made = match value.get_ref() {
-        DeValue::String(text) => Value::String(Cow::Borrowed(text)),
-        DeValue::Integer(number) if number.radix() == 10 => Value::Number(number.as_str()),
-        DeValue::Boolean(value) => Value::Bool(*value),
-        DeValue::Array(items) => Value::Array(items.iter().map(value_node).collect()),
-        DeValue::Table(table) => return Node { span: value.span(), ..table_node(table) },
-        // Dates, fractions: something that is right for no key, not even for a table.
-        _ => {
-            let value = Node { span: value.span(), value: Value::Null };
-            Value::Object(vec![Member { key: Cow::Borrowed("a date or a fraction"), start: 0, value }])
-        }
-    };
-    Node { span: value.span(), value: made }
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use contract::inventory::Inventory;
 use node::{Mode, TrustError, read_trusted, write_atomic};
 use shim::Setup;
 
-use super::{busy, capacity};
 use super::probe::{self, Turn};
+use super::{busy, capacity};
 
 /// Largest stored inventory that is compared with, in bytes.
 const MAX_INVENTORY: usize = 4 << 20;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use contract::config::{Config, Tables};
-use contract::owner::Internal;
+use contract::config::Config;
+use contract::owner::{Internal, Tables};
 use contract::request::{Sharing, Terms};
 use contract::{Code, Granted, Refusal};
 use proptest::prelude::*;
