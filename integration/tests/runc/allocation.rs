@@ -122,7 +122,7 @@ fn without_a_gpu_the_container_starts_all_the_same_when_it_says_so() -> Result<(
         let audit = bench.site.quilt.audit();
         let created = audit.iter().find(|entry| entry["container"] == id && entry["kind"] == "create");
         let notes = created.map(|entry| entry["notes"].to_string()).unwrap_or_default();
-        assert!(notes.contains("1 present, 0 free; it falls back to no GPU"), "{id}: {notes}");
+        assert!(notes.contains("1 present, 0 free") && notes.contains("; it falls back to no GPU"), "{id}: {notes}");
     }
     // `run` has nobody who watches but the hook, which judges the spec once more.
     let bundle = bench.bundle("run", &cpu.clone().args(PROBE_ALL))?;
