@@ -10,7 +10,7 @@ use crate::json::Node;
 use crate::owner::{Internal, Owner, Tables};
 use crate::read::{FromJson, ReadError, Settings};
 use crate::{settings, word};
-use table::table_node;
+use table::{before_the_line, line_of, table_node};
 
 /// Where the configuration lies unless the engine's environment says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/quilt-gpu/config.toml";
@@ -397,17 +397,6 @@ impl Config {
         }
         wrong
     }
-}
-
-/// The text up to the line that holds this byte.
-fn before_the_line(text: &str, at: usize) -> &str {
-    let before = text.get(..at).unwrap_or(text).trim_end_matches('\n');
-    text.get(..before.rfind('\n').map_or(0, |end| end + 1)).unwrap_or_default()
-}
-
-/// The number of the line that holds this byte.
-fn line_of(text: &str, at: usize) -> usize {
-    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }
 
 #[cfg(test)]

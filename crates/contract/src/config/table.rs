@@ -31,3 +31,14 @@ fn value_node<'t>(value: &'t Spanned<DeValue<'_>>) -> Node<'t> {
     };
     Node { span: value.span(), value: made }
 }
+
+/// The text up to the line that holds this byte.
+pub(super) fn before_the_line(text: &str, at: usize) -> &str {
+    let before = text.get(..at).unwrap_or(text).trim_end_matches('\n');
+    text.get(..before.rfind('\n').map_or(0, |end| end + 1)).unwrap_or_default()
+}
+
+/// The number of the line that holds this byte.
+pub(super) fn line_of(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+}
