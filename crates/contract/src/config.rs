@@ -7,7 +7,7 @@ use toml::de::DeTable;
 use crate::capability::Capabilities;
 use crate::exception::{Exceptions, GuardedCapability};
 use crate::json::Node;
-use crate::owner::{Internal, Owner, Tables};
+use crate::owner::{Capacity, Internal, Owner, Tables};
 use crate::read::{FromJson, ReadError, Settings};
 use crate::{settings, word};
 use table::{before_the_line, line_of, table_node};
@@ -261,15 +261,6 @@ impl Default for RequestPolicy {
     }
 }
 
-/// `[capacity]`: what the operator says that the node has for containers.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Capacity {
-    /// How many GPUs, of `kind` when that is said; 0 means that nothing is said.
-    pub gpus: u32,
-    /// Of what kind; empty means any.
-    pub kind: String,
-}
-
 /// `[runtime]`
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Runtime {
@@ -306,7 +297,6 @@ settings!(RequestPolicy {
 });
 settings!(Runtime { low_level });
 word!(Nvml { Auto = "auto", Off = "off" });
-settings!(Capacity { gpus, kind });
 word!(Profile { Standard = "standard", Hardened = "hardened" });
 word!(Verify { Always = "always", Off = "off" });
 word!(Socket { Persistenced = "persistenced", Fabricmanager = "fabricmanager", Mps = "mps" });

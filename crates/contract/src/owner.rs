@@ -1,4 +1,5 @@
-//! Whose a workload is, and which GPUs are kept for some: `[[owners]]` and `[[internal]]` of the configuration.
+//! Whose a workload is, which GPUs are kept for some, and how many there are for containers: `[[owners]]`, `[[internal]]` and
+//! `[capacity]` of the configuration.
 //!
 //! An owner is never the tenant's word. What cannot be read here gives nobody anything.
 
@@ -6,6 +7,7 @@ use crate::gpu::Gpu;
 use crate::json::Node;
 use crate::key::id_is_plain;
 use crate::read::{FromJson, ReadError, Settings, field, only, replace};
+use crate::settings;
 
 /// All tables of one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +100,17 @@ impl Internal {
         meant && !self.only.iter().any(|who| Some(who.as_str()) == from)
     }
 }
+
+/// `[capacity]`: what the operator says that the node has for containers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Capacity {
+    /// How many GPUs, of `kind` when that is said; 0 means that nothing is said.
+    pub gpus: u32,
+    /// Of what kind; empty means any.
+    pub kind: String,
+}
+
+settings!(Capacity { gpus, kind });
 
 #[cfg(test)]
 mod tests {

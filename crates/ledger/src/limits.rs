@@ -1,9 +1,9 @@
 //! What the operator keeps back: GPUs beyond the declared number, GPUs of some only, more than an owner may have. Pure.
 
-use contract::config::{Capacity, Config};
+use contract::config::Config;
 use contract::gpu::Gpu;
 use contract::inventory::Inventory;
-use contract::owner::Internal;
+use contract::owner::{Capacity, Internal};
 use contract::request::Request;
 use contract::{Code, Refusal};
 

@@ -1,9 +1,9 @@
 //! What the operator says that the node has, beside what it has. No I/O, and no judgement of what is granted: that is the
 //! ledger's.
 
-use contract::config::Capacity;
 use contract::gpu::Gpu;
 use contract::inventory::{Finding, Inventory};
+use contract::owner::Capacity;
 
 /// What differs. Nothing of it stops anything: what is there counts.
 pub(crate) fn findings(capacity: &Capacity, inventory: &Inventory) -> Vec<Finding> {
