@@ -51,6 +51,11 @@ pub(crate) fn counted(number: impl Into<u64>, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
+/// Lines, each behind the same words.
+pub(crate) fn lines(before: &str, list: &[String]) -> String {
+    list.iter().map(|line| format!("{before}{}\n", one_line(line))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::{counted, means, short};

@@ -14,6 +14,7 @@ use crate::create::{in_held_cgroup, numbers};
 use crate::cuda;
 use crate::decide::{Decision, decide};
 use crate::edits;
+use crate::fallback;
 use crate::grant;
 use crate::joined;
 use crate::lowlevel::Seen;
@@ -40,8 +41,29 @@ pub struct Verdict {
 pub fn check(
     path: &Path,
     setup: &Setup,
-    inventory: impl FnOnce() -> Result<Inventory, Refusal>,
+    inventory: impl Fn() -> Result<Inventory, Refusal>,
 ) -> Result<Verdict, Refusal> {
+    let (verdict, asked) = judged(path, setup, &inventory, None)?;
+    // Whoever would wait is told what is true now; what happens then is what happens without waiting.
+    let instead = match (&asked, verdict.refusals.as_slice()) {
+        (Asked::Gpus(request), [refusal]) => fallback::instead(request, refusal),
+        _ => None,
+    };
+    let (Some(instead), Asked::Gpus(request), Some(refusal)) = (instead, &asked, verdict.refusals.first()) else {
+        return Ok(verdict);
+    };
+    let note = fallback::note(request, refusal, &instead);
+    let (mut verdict, _) = judged(path, setup, &inventory, Some(&instead))?;
+    verdict.notes.push(note);
+    Ok(verdict)
+}
+
+fn judged(
+    path: &Path,
+    setup: &Setup,
+    inventory: &dyn Fn() -> Result<Inventory, Refusal>,
+    instead: Option<&Asked>,
+) -> Result<(Verdict, Asked), Refusal> {
     let folder = if path.is_dir() { Some(path) } else { path.parent() };
     let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let missing =
@@ -64,7 +86,7 @@ pub fn check(
     let bytes = original.map_or(bytes, |original| original.bytes);
     let system = Node::new(&setup.config.host);
     let low_level = Seen::of(setup, setup.low_level().ok().as_deref());
-    let mut decision = decide(&bytes, &folder, &low_level, setup, &system, None);
+    let mut decision = decide(&bytes, &folder, &low_level, setup, &system, None, instead);
     let mut notes = std::mem::take(&mut decision.judgement.notes);
     let mut verdict =
         Verdict { refusals: std::mem::take(&mut decision.refusals), notes: Vec::new(), grant: None, patch: Vec::new() };
@@ -105,7 +127,7 @@ pub fn check(
     }
     verdict.refusals.iter_mut().for_each(|refusal| words::show_entry(&decision.spec, refusal));
     verdict.notes = notes;
-    Ok(verdict)
+    Ok((verdict, decision.asked))
 }
 
 /// The contract that would be made now, without taking anything.
@@ -113,7 +135,7 @@ fn would_grant(
     setup: &Setup,
     decision: &Decision<'_>,
     bundle: &Path,
-    inventory: impl FnOnce() -> Result<Inventory, Refusal>,
+    inventory: &dyn Fn() -> Result<Inventory, Refusal>,
 ) -> Result<Option<Contract>, Refusal> {
     match &decision.asked {
         Asked::Nothing => Ok(None),
@@ -128,9 +150,10 @@ fn would_grant(
         Asked::Gpus(request) => {
             grant::within_ceilings(request, &setup.config)?;
             let inventory = inventory()?;
-            let taken =
-                Ledger::open_existing(setup.state_dir()).map(|ledger| ledger.taken(&inventory)).unwrap_or_default();
-            let granted = ledger::allocate(&inventory, &|slot| taken.iter().any(|t| t == slot), request, &[])?;
+            let owner = words::owner(&decision.spec, bundle, &setup.config.owners.0, Path::new(""));
+            grant::may_share(request, owner.as_deref())?;
+            let ledger = Ledger::for_reading(setup.state_dir()).limited(&setup.config);
+            let granted = ledger.foresee(&inventory, request, owner)?;
             let key = Key::of("check", "check");
             let contract =
                 ledger::draft(&inventory, &granted, request, &setup.config.policy, "dry-run", Some(&key), node::now())?;

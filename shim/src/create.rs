@@ -15,6 +15,7 @@ use crate::container::Container;
 use crate::cuda;
 use crate::decide::{Decision, decide};
 use crate::edits;
+use crate::fallback::Turn;
 use crate::grant;
 use crate::handover::{self, Words};
 use crate::joined;
@@ -40,7 +41,7 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
     let Some(bundle) = Bundle::read(container.call.bundle()).map_err(recorded)? else {
         return Err(one(handover::become_runtime(&container.low_level, &argv)));
     };
-    let ledger = Ledger::open(container.setup.state_dir());
+    let ledger = Ledger::open(container.setup.state_dir()).map(|ledger| ledger.limited(&container.setup.config));
     // A config.json that is exactly what we wrote is judged by what stood there before.
     let original = ledger.as_ref().ok().and_then(|ledger| ours(ledger, &container.key, &bundle));
     let tenant_bytes = original.as_ref().map_or(bundle.bytes.as_slice(), |o| o.bytes.as_slice());
@@ -49,17 +50,32 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
     let system = Node::new(&container.setup.config.host);
     let low_level = Seen::of(container.setup, Some(&container.low_level));
     let call = guard::Call { id: container.call.id, no_pivot: container.call.has("no-pivot") };
-    let decision = decide(tenant_bytes, &bundle.path, &low_level, container.setup, &system, Some(call));
-    stops::at("judged");
-    let run = Making { container, bundle: &bundle, tenant_bytes, decision: &decision, system: &system };
-    match run.decided(ledger) {
-        Ok(Some(made)) => made.hand_over(argv),
-        Ok(None) => Err(one(handover::become_runtime(&container.low_level, &argv))),
-        Err(mut refusals) => {
-            refusals.iter_mut().for_each(|refusal| words::show_entry(&decision.spec, refusal));
-            record::refused(container, &bundle, words::in_pod(&decision.spec, &bundle.path).as_ref(), &refusals);
-            Err(refusals)
+    let mut turn = Turn::default();
+    loop {
+        // Whoever waited is judged anew: what it was judged by may have changed.
+        let instead = turn.instead.as_ref();
+        let mut decision =
+            decide(tenant_bytes, &bundle.path, &low_level, container.setup, &system, Some(call), instead);
+        decision.judgement.notes.extend(turn.note.take());
+        stops::at("judged");
+        let run = Making { container, bundle: &bundle, tenant_bytes, decision: &decision, system: &system };
+        let mark = ledger.as_ref().ok().filter(|_| turn.waits(&decision.asked)).and_then(Ledger::mark);
+        let made = run.decided(ledger.as_ref());
+        if let (Err(refusals), Ok(ledger)) = (&made, &ledger)
+            && turn.again(refusals, &decision.asked, ledger, &run.holder(), mark)
+        {
+            continue;
         }
+        turn.end(ledger.as_ref().ok());
+        return match made {
+            Ok(Some(made)) => made.hand_over(argv),
+            Ok(None) => Err(one(handover::become_runtime(&container.low_level, &argv))),
+            Err(mut refusals) => {
+                refusals.iter_mut().for_each(|refusal| words::show_entry(&decision.spec, refusal));
+                record::refused(container, &bundle, words::in_pod(&decision.spec, &bundle.path).as_ref(), &refusals);
+                Err(refusals)
+            }
+        };
     }
 }
 
@@ -82,18 +98,18 @@ struct Making<'a> {
 
 impl<'a> Making<'a> {
     /// Steps 5 to 9. `None`: nothing of ours is in the way, hand over as it came.
-    fn decided(&self, ledger: Result<Ledger, ledger::LedgerError>) -> Result<Option<Made<'a>>, Vec<Refusal>> {
+    fn decided(&self, ledger: Result<&Ledger, &ledger::LedgerError>) -> Result<Option<Made<'a>>, Vec<Refusal>> {
         if !self.decision.refusals.is_empty() {
             return Err(self.decision.refusals.clone());
         }
-        self.may_start(ledger.as_ref().ok()).map_err(|refusal| vec![refusal])?;
+        self.may_start(ledger.ok()).map_err(|refusal| vec![refusal])?;
         let wants_gpu = self.decision.wants_gpu();
         let ledger = match ledger {
             Ok(ledger) => Some(ledger),
-            Err(error) if wants_gpu => return Err(vec![Refusal::internal("ledger", &error)]),
+            Err(error) if wants_gpu => return Err(vec![Refusal::internal("ledger", error)]),
             Err(_) => None,
         };
-        let contract = match &ledger {
+        let contract = match ledger {
             Some(ledger) if wants_gpu => {
                 let contract = grant::contract(self.container.setup, ledger, &self.decision.asked, &self.holder());
                 // Free is free: a log that cannot be written refuses this container further down.
@@ -102,8 +118,8 @@ impl<'a> Making<'a> {
             }
             _ => None,
         };
-        self.carried_out(ledger.as_ref(), contract).map_err(|refusal| {
-            if let Some(ledger) = &ledger
+        self.carried_out(ledger, contract).map_err(|refusal| {
+            if let Some(ledger) = ledger
                 && wants_gpu
             {
                 // What is not released here is reclaimed later: no container of this key exists.
@@ -195,8 +211,14 @@ impl<'a> Making<'a> {
             low_level: self.container.low_level.to_string_lossy().into_owned(),
             cgroup: self.cgroup().map(str::to_owned),
             pod: words::in_pod(&self.decision.spec, &self.bundle.path),
+            owner: self.owner(),
             creator: process::me(),
         }
+    }
+
+    fn owner(&self) -> Option<String> {
+        let Container { setup, root, .. } = self.container;
+        words::owner(&self.decision.spec, &self.bundle.path, &setup.config.owners.0, root)
     }
 
     /// Steps 7 to 9: edits, `config.json`, audit.

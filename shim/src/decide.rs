@@ -33,7 +33,7 @@ impl Decision<'_> {
     }
 }
 
-/// Judges the bytes of a spec.
+/// Judges the bytes of a spec. `instead` is what it falls back to from what it asks for.
 pub(crate) fn decide<'a>(
     bytes: &'a [u8],
     bundle: &Path,
@@ -41,6 +41,7 @@ pub(crate) fn decide<'a>(
     setup: &Setup,
     system: &dyn System,
     call: Option<guard::Call<'_>>,
+    instead: Option<&Asked>,
 ) -> Decision<'a> {
     let spec = match json::parse_oci(bytes) {
         Ok(spec) => spec,
@@ -55,7 +56,10 @@ pub(crate) fn decide<'a>(
             };
         }
     };
-    let asked = words::read(&spec, &setup.config.request);
+    let asked = match instead {
+        Some(asked) => Ok(asked.clone()),
+        None => words::read(&spec, &setup.config.request),
+    };
     // A request that is malformed is still a request: the stricter column of the table counts.
     let gpu_asked = !matches!(asked, Ok(Asked::Nothing));
     let (own, dev_root) = (setup.own_paths(), setup.config.host.dev_root());

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use contract::config::Config;
 use contract::inventory::{Inventory, SCHEMA};
-use contract::request::{Asked, Request};
+use contract::request::{Asked, Request, Sharing};
 use contract::{Code, Contract, Refusal};
 use ledger::{Holder, Ledger};
 
@@ -105,6 +105,15 @@ pub fn within_ceilings(request: &Request, config: &Config) -> Result<(), Refusal
         )
         .at(request.place("count"), request.count.to_string()));
     }
+    let most = config.request.max_wait_seconds;
+    if request.terms.wait > most {
+        let (message, help) = match most {
+            0 => ("nobody waits for GPUs on this node".to_owned(), "leave the time out".to_owned()),
+            _ => (format!("a container may wait {most} s for GPUs on this node"), format!("wait {most}s or less")),
+        };
+        return Err(Refusal::new(Code::Policy, "wait-ceiling", message, help)
+            .at(request.place("wait"), format!("{}s", request.terms.wait)));
+    }
     let beyond = request.capabilities.beyond(&config.policy.capabilities.0);
     if !beyond.is_empty() {
         return Err(Refusal::new(
@@ -116,6 +125,16 @@ pub fn within_ceilings(request: &Request, config: &Config) -> Result<(), Refusal
         .at(request.place("capabilities"), beyond.join(",")));
     }
     Ok(())
+}
+
+/// Refuses to share on the word of a tenant.
+pub(crate) fn may_share(request: &Request, owner: Option<&str>) -> Result<(), Refusal> {
+    if request.terms.sharing == Sharing::Exclusive || owner.is_some() {
+        return Ok(());
+    }
+    let message = "GPUs are shared with the containers of the same owner, and nobody says whose this one is";
+    let help = "leave sharing out, or have the operator name the owner ([[owners]]); in a pod its namespace is one";
+    Err(Refusal::new(Code::Policy, "owner-unattested", message, help).at(request.place("sharing"), "owner"))
 }
 
 /// Takes leases and drafts the contract, or redeems the reserved one. Checked against the live node; all or nothing.
@@ -139,6 +158,7 @@ pub(crate) fn contract(
         }
         Asked::Gpus(request) => {
             within_ceilings(request, &setup.config)?;
+            may_share(request, holder.owner.as_deref())?;
             fresh(setup, || make(setup, ledger, request, holder)).map(Some)
         }
     }

@@ -12,6 +12,7 @@ mod decide;
 mod delete;
 mod edits;
 pub mod exec;
+mod fallback;
 mod gained;
 mod grant;
 mod handover;

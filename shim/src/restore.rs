@@ -56,7 +56,7 @@ pub(crate) fn end(ledger: &Ledger, setup: &Setup, key: &Key, why: &str) -> Resul
     let (list, why) = match &free {
         Ok(free) => {
             let list: Vec<_> = had.iter().filter(|gpu| free.contains(&gpu.pci)).cloned().collect();
-            let left = "processes are left in its cgroup, its other GPUs stay leased until they end";
+            let left = "processes of it are left, its other GPUs stay leased until they end";
             let why = if list.len() < had.len() { format!("{why}; {left}") } else { why.to_owned() };
             (list, why)
         }

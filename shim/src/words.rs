@@ -4,6 +4,7 @@ use std::path::Path;
 
 use contract::config::RequestPolicy;
 use contract::json::{Node, parse_data, pointer_token};
+use contract::owner::Owner;
 use contract::request::{Asked, KEYS, OFFERED, Source, Words};
 use contract::{Code, Note, Refusal};
 use guard::Workload;
@@ -157,6 +158,12 @@ pub(crate) fn in_pod(spec: &Node<'_>, bundle: &Path) -> Option<PodContainer> {
     // Podman says that its pods are pods, and not which.
     let uid = said(uid).filter(|uid| !uid.is_empty())?;
     Some(PodContainer { uid, container: said(name).unwrap_or_default(), name: said(pod), namespace: said(namespace) })
+}
+
+/// Whose a container is: by the engine's word for its namespace and the operator's for the folder of states, never by its own.
+pub(crate) fn owner(spec: &Node<'_>, bundle: &Path, owners: &[Owner], state_root: &Path) -> Option<String> {
+    let namespace = attesting(spec, bundle).and_then(|keys| annotation(spec, keys[4]));
+    Owner::of(owners, namespace.filter(|namespace| !namespace.is_empty()), &state_root.to_string_lossy())
 }
 
 /// Which container of a pod this is, by its engine's word alone: for exceptions that the operator made for one.

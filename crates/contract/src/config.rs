@@ -1,16 +1,17 @@
 //! The operator's configuration, `/etc/quilt-gpu/config.toml`, as types with defaults.
 
-use std::borrow::Cow;
+mod table;
 
-use toml::Spanned;
-use toml::de::{DeString, DeTable, DeValue};
+use toml::de::DeTable;
 
 use crate::capability::Capabilities;
 use crate::cuda;
 use crate::exception::{Exceptions, GuardedCapability};
-use crate::json::{Member, Node, Value};
+use crate::json::Node;
+use crate::owner::{Capacity, Internal, Owner, Tables};
 use crate::read::{FromJson, ReadError, Settings};
 use crate::{settings, word};
+use table::{before_the_line, line_of, table_node};
 
 /// Where the configuration lies unless the engine's environment says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/quilt-gpu/config.toml";
@@ -32,8 +33,14 @@ pub struct Config {
     pub request: RequestPolicy,
     /// The low-level runtimes.
     pub runtime: Runtime,
+    /// What the node is said to have.
+    pub capacity: Capacity,
     /// Exceptions, one `[[allow]]` table each.
     pub allow: Exceptions,
+    /// Whose workloads are, one `[[owners]]` table each.
+    pub owners: Tables<Owner>,
+    /// GPUs that are kept for some, one `[[internal]]` table each.
+    pub internal: Tables<Internal>,
 }
 
 /// `[paths]`
@@ -231,6 +238,10 @@ pub struct RequestPolicy {
     pub environment: bool,
     /// Most GPUs that one request may have; 0 means no ceiling.
     pub max_per_container: u32,
+    /// Most GPUs that the containers of one owner may have together; 0 means no ceiling.
+    pub max_per_owner: u32,
+    /// Most seconds that a request may wait for GPUs; with 0 nobody waits.
+    pub max_wait_seconds: u64,
     /// `ignore`.
     pub nvidia_visible_devices: NvidiaVisibleDevices,
     /// Seconds that a reservation is kept for its container.
@@ -244,6 +255,8 @@ impl Default for RequestPolicy {
         Self {
             environment: true,
             max_per_container: 0,
+            max_per_owner: 0,
+            max_wait_seconds: 0,
             nvidia_visible_devices: NvidiaVisibleDevices::Ignore,
             reservation_seconds: 60,
             pod_reservation_seconds: 600,
@@ -259,7 +272,7 @@ pub struct Runtime {
     pub low_level: Vec<String>,
 }
 
-settings!(tables Config { paths, host, policy, request, runtime, allow });
+settings!(tables Config { paths, host, policy, request, runtime, capacity, allow, owners, internal });
 settings!(Paths { state_dir, log_dir, helper, hook });
 settings!(Host { root, driver_root, dev_root, driver_folders, nvml });
 settings!(Policy {
@@ -280,6 +293,8 @@ settings!(Policy {
 settings!(RequestPolicy {
     environment,
     max_per_container,
+    max_per_owner,
+    max_wait_seconds,
     nvidia_visible_devices,
     reservation_seconds,
     pod_reservation_seconds
@@ -324,7 +339,7 @@ impl Config {
         config.take(&node, &mut wrong);
         // A line that was cut off may have narrowed an exception.
         if problem.is_some() {
-            config.allow = Exceptions::default();
+            (config.allow, config.owners) = Default::default();
         }
         let in_line = |error: ReadError| format!("line {}: {error}", line_of(text, error.place(&node)));
         let problem = problem.or(wrong.map(in_line)).or(config.mended());
@@ -376,42 +391,6 @@ impl Config {
         }
         wrong
     }
-}
-
-/// The text up to the line that holds this byte.
-fn before_the_line(text: &str, at: usize) -> &str {
-    let before = text.get(..at).unwrap_or(text).trim_end_matches('\n');
-    text.get(..before.rfind('\n').map_or(0, |end| end + 1)).unwrap_or_default()
-}
-
-/// The number of the line that holds this byte.
-fn line_of(text: &str, at: usize) -> usize {
-    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
-}
-
-/// A TOML table as the reader of documents takes it.
-fn table_node<'t>(table: &'t DeTable<'_>) -> Node<'t> {
-    let member = |(key, value): (&'t Spanned<DeString<'_>>, &'t Spanned<DeValue<'_>>)| {
-        let key = Cow::Borrowed(key.get_ref().as_ref());
-        Member { key, start: value.span().start, value: value_node(value) }
-    };
-    Node { span: 0..0, value: Value::Object(table.iter().map(member).collect()) }
-}
-
-fn value_node<'t>(value: &'t Spanned<DeValue<'_>>) -> Node<'t> {
-    let made = match value.get_ref() {
-        DeValue::String(text) => Value::String(Cow::Borrowed(text)),
-        DeValue::Integer(number) if number.radix() == 10 => Value::Number(number.as_str()),
-        DeValue::Boolean(value) => Value::Bool(*value),
-        DeValue::Array(items) => Value::Array(items.iter().map(value_node).collect()),
-        DeValue::Table(table) => return Node { span: value.span(), ..table_node(table) },
-        // Dates, fractions: something that is right for no key, not even for a table.
-        _ => {
-            let value = Node { span: value.span(), value: Value::Null };
-            Value::Object(vec![Member { key: Cow::Borrowed("a date or a fraction"), start: 0, value }])
-        }
-    };
-    Node { span: value.span(), value: made }
 }
 
 #[cfg(test)]

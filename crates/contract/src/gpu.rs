@@ -253,6 +253,22 @@ pub(crate) fn is_uuid(word: &str, uuid: Option<&str>) -> bool {
     uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(word))
 }
 
+impl Gpu {
+    /// Whether every word of a kind is a word of the model: `a10` is not an A100.
+    #[must_use]
+    pub fn is_kind(&self, kind: &str) -> bool {
+        let words = |text: &str| {
+            text.to_ascii_lowercase()
+                .split(|c: char| !c.is_ascii_alphanumeric())
+                .filter(|word| !word.is_empty())
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let model = words(self.model.as_deref().unwrap_or_default());
+        words(kind).iter().all(|word| model.contains(word))
+    }
+}
+
 impl State {
     /// The rule of a refusal: `gpu-` and the state's word, except where the driver is what is not ready.
     #[must_use]

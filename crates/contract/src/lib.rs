@@ -14,6 +14,7 @@ pub mod json;
 pub mod key;
 mod names;
 pub mod order;
+pub mod owner;
 pub mod read;
 pub mod refusal;
 pub mod request;

@@ -6,9 +6,12 @@
 
 use crate::json::{self, Node, Value};
 
-/// What was wrong with a document, and where.
+/// What was wrong with a document, and where. A box, since every reader of every field hands it on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReadError {
+pub struct ReadError(Box<Wrong>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Wrong {
     /// JSON pointer; built from the inside out.
     at: String,
     message: String,
@@ -18,20 +21,40 @@ impl ReadError {
     /// Something is wrong with the value that is being read.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
-        Self { at: String::new(), message: message.into() }
+        Self::of(message.into())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn of(message: String) -> Self {
+        Self(Box::new(Wrong { at: String::new(), message }))
     }
 
     /// The same, seen from the value that holds the wrong one under this key.
+    #[cold]
+    #[inline(never)]
     #[must_use]
     pub fn inside(mut self, step: &str) -> Self {
-        self.at = format!("/{}{}", json::pointer_token(step), self.at);
+        self.0.at = format!("/{}{}", json::pointer_token(step), self.0.at);
         self
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn missing(key: &str) -> Self {
+        Self::of("it is missing".to_owned()).inside(key)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn at_index(self, index: usize) -> Self {
+        self.inside(&index.to_string())
     }
 
     /// Where in the document's bytes it is: at what is wrong, or at what lacks it.
     pub(crate) fn place(&self, document: &Node<'_>) -> usize {
         let (mut at, mut node) = (document.span.start, document);
-        for step in self.at.split('/').skip(1) {
+        for step in self.0.at.split('/').skip(1) {
             let item = step.parse().ok().and_then(|index: usize| node.items().get(index));
             let Some(found) = item.or_else(|| node.get(step)) else { break };
             (at, node) = (found.span.start, found);
@@ -42,19 +65,20 @@ impl ReadError {
     /// JSON pointer of the place; empty at the top.
     #[must_use]
     pub fn at(&self) -> &str {
-        &self.at
+        &self.0.at
     }
 
     /// What is wrong there.
     #[must_use]
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 }
 
 impl std::fmt::Display for ReadError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.at.is_empty() { f.write_str(&self.message) } else { write!(f, "{}: {}", self.at, self.message) }
+        let Wrong { at, message } = &*self.0;
+        if at.is_empty() { f.write_str(message) } else { write!(f, "{at}: {message}") }
     }
 }
 
@@ -91,7 +115,7 @@ pub fn document<T: FromJson>(bytes: &[u8]) -> Result<T, ReadError> {
 pub fn field<T: FromJson>(node: &Node<'_>, key: &str) -> Result<T, ReadError> {
     match node.get(key) {
         Some(value) => T::from_json(value).map_err(|error| error.inside(key)),
-        None => T::absent().ok_or_else(|| ReadError::new("it is missing").inside(key)),
+        None => T::absent().ok_or_else(|| ReadError::missing(key)),
     }
 }
 
@@ -240,9 +264,12 @@ impl<T: FromJson> FromJson for Option<T> {
 impl<T: FromJson> FromJson for Vec<T> {
     fn from_json(node: &Node<'_>) -> Result<Self, ReadError> {
         let Value::Array(items) = &node.value else { return Err(ReadError::new("it must be a list")) };
-        let read =
-            |(index, item): (usize, &Node<'_>)| T::from_json(item).map_err(|error| error.inside(&index.to_string()));
-        items.iter().enumerate().map(read).collect()
+        // A loop: what collects results is made twice as large for every type.
+        let mut list = Self::new();
+        for (index, item) in items.iter().enumerate() {
+            list.push(T::from_json(item).map_err(|error| error.at_index(index))?);
+        }
+        Ok(list)
     }
 }
 
@@ -264,7 +291,7 @@ mod tests {
         DeviceNode, DriverFile, DriverGpu, Facts, FileId, FileKind, Filter, Finding, Instances, Inventory, Library,
         LowLevel, Role,
     };
-    use crate::request::{Places, Request, Source};
+    use crate::request::{Fallback, Places, Request, Sharing, Source, Terms};
     use crate::{Contract, Granted};
 
     fn inventory() -> Inventory {
@@ -378,6 +405,7 @@ mod tests {
                 kind: None,
                 profile: None,
                 capabilities: Capabilities::default(),
+                terms: Terms { sharing: Sharing::Owner, wait: 30, fallback: Fallback::Kind("l4".into()) },
                 places: Places::default(),
             },
             gpus: vec![Granted::of_part(&inventory.gpus[0], &inventory.gpus[0].partitions[0])],

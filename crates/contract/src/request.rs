@@ -4,10 +4,12 @@
 //! [`Request`], checked for shape here and against the node by the ledger.
 
 mod document;
+mod terms;
 
 use serde::Serialize;
 
 pub use document::from_json;
+pub use terms::{Fallback, Sharing, Terms};
 
 use crate::capability::Capabilities;
 use crate::json::Node;
@@ -44,6 +46,9 @@ pub struct Request {
     pub profile: Option<String>,
     /// Driver capabilities asked for.
     pub capabilities: Capabilities,
+    /// Shared with whom, waited for how long, and what then.
+    #[serde(skip_serializing_if = "Terms::are_default")]
+    pub terms: Terms,
     /// Where each word stands, for refusals. Not part of the document.
     #[serde(skip)]
     pub places: Places,
@@ -88,7 +93,15 @@ impl FromJson for Places {
     }
 }
 
-record!(Request { source, count, ids, kind, profile, capabilities, places });
+impl Request {
+    /// The request for as many GPUs of another kind.
+    #[must_use]
+    pub fn of_kind(&self, kind: &str) -> Self {
+        Self { ids: Vec::new(), kind: Some(kind.to_owned()), ..self.clone() }
+    }
+}
+
+record!(Request { source, count, ids, kind, profile, capabilities, terms, places });
 word!(Source { Annotation = "annotation", Environment = "environment", Json = "json", CommandLine = "command-line" });
 
 /// What a spec or document said about GPUs.
@@ -120,30 +133,12 @@ pub struct Words {
 pub const KEYS: &[&str] =
     &["count", "ids", "profile", "kind", "capabilities", "sharing", "wait", "fallback", "strict", "contract"];
 
-/// The keys that are offered: of the others only values that change nothing are taken.
-pub const OFFERED: &[&str] = &["count", "ids", "kind", "capabilities", "strict", "contract"];
+/// The keys that are offered.
+pub const OFFERED: &[&str] =
+    &["count", "ids", "kind", "capabilities", "sharing", "wait", "fallback", "strict", "contract"];
 
 /// Most ids that one request may name.
 const MAX_IDS: usize = 256;
-
-/// A word that is read and of which one value is offered.
-struct LaterWord {
-    key: &'static str,
-    form: &'static str,
-    fits: fn(&str) -> bool,
-    only: &'static str,
-}
-
-const LATER: [LaterWord; 3] = [
-    LaterWord {
-        key: "sharing",
-        form: "exclusive or owner",
-        fits: |text| matches!(text, "exclusive" | "owner"),
-        only: "exclusive",
-    },
-    LaterWord { key: "fallback", form: "fail, cpu or a kind of GPU", fits: is_word, only: "fail" },
-    LaterWord { key: "wait", form: "a number with s, m or h, as in 30s", fits: is_time, only: "0s" },
-];
 
 impl Words {
     /// Adds a key; a later value of the same key replaces the earlier, as the container's own environment would.
@@ -210,9 +205,9 @@ impl Words {
         if strict {
             return Err(strict_conflict(self.get("strict").map_or("", |(place, _)| place)));
         }
-        self.refuse_later_words()?;
+        let terms = self.terms()?;
         if let Some((place, value)) = token {
-            if count.is_some() || ids.is_some() {
+            if count.is_some() || ids.is_some() || !terms.are_default() {
                 return Err(invalid(
                     "request-shape",
                     "a reservation already says which GPUs",
@@ -236,29 +231,35 @@ impl Words {
                 Some((place, value)) => Capabilities::parse(value).map_err(|refusal| refusal.at(place, value))?,
                 None => Capabilities::default(),
             },
+            terms,
             places: Places(self.given.iter().map(|(key, place, _)| (*key, place.clone())).collect()),
         }))
     }
 
-    /// Words whose meaning this version does not carry out are refused: granting something else would be a lie.
-    fn refuse_later_words(&self) -> Result<(), Refusal> {
-        for LaterWord { key, form, fits, only } in LATER {
-            let Some((place, value)) = self.get(key) else { continue };
-            if !fits(value.trim()) {
+    /// The words about sharing, waiting and what then.
+    fn terms(&self) -> Result<Terms, Refusal> {
+        let read = |key: &str, form: &str, fits: &mut dyn FnMut(&str) -> bool| match self.get(key) {
+            Some((place, value)) if !fits(value.trim()) => {
                 let help = format!("write {form}, or leave {key} out");
-                return Err(invalid("request-shape", &format!("{key} is {form}"), place, value, &help));
+                Err(invalid("request-shape", &format!("{key} is {form}"), place, value, &help))
             }
-            if value.trim() != only {
-                return Err(Refusal::new(
-                    Code::Policy,
-                    "request-not-offered",
-                    format!("{key} = {value:?} is not offered on this node"),
-                    format!("leave {key} out, or set it to {only:?}"),
-                )
-                .at(place, value));
-            }
-        }
-        Ok(())
+            _ => Ok(()),
+        };
+        let mut terms = Terms::default();
+        read("sharing", "exclusive or owner", &mut |text| {
+            terms.sharing = if text == "owner" { Sharing::Owner } else { Sharing::Exclusive };
+            matches!(text, "exclusive" | "owner")
+        })?;
+        read("wait", "a number with s, m or h, as in 30s", &mut |text| {
+            let seconds = terms::seconds(text);
+            terms.wait = seconds.unwrap_or_default();
+            seconds.is_some()
+        })?;
+        read("fallback", "fail, cpu or a kind of GPU", &mut |text| {
+            terms.fallback = Fallback::of(&text.to_ascii_lowercase());
+            is_word(text)
+        })?;
+        Ok(terms)
     }
 }
 
@@ -317,11 +318,6 @@ fn word(place: &str, value: &str) -> Result<String, Refusal> {
 fn is_word(text: &str) -> bool {
     let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'+' | b' ');
     !text.is_empty() && text.len() <= 64 && text.bytes().all(fine)
-}
-
-fn is_time(text: &str) -> bool {
-    let number = text.strip_suffix(['s', 'm', 'h']);
-    number.is_some_and(|n| !n.is_empty() && n.len() <= 9 && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn ids<'a>(place: &str, list: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Refusal> {

@@ -2,6 +2,8 @@
 //!
 //! It never says who holds what: a tenant reads these words.
 
+mod connected;
+mod explain;
 mod partitions;
 mod standing;
 
@@ -10,7 +12,10 @@ use contract::inventory::Inventory;
 use contract::request::Request;
 use contract::{Code, Granted, Refusal};
 
-use partitions::One;
+use crate::limits::{self, Closed};
+
+pub(crate) use explain::explain;
+pub(crate) use partitions::One;
 use standing::Standing;
 
 /// Chooses the GPUs, or the parts, for a request, all or none.
@@ -27,21 +32,22 @@ pub fn allocate(
     request: &Request,
     previous: &[String],
 ) -> Result<Vec<Granted>, Refusal> {
-    allocate_where(inventory, taken, request, previous, &Gpu::usable)
+    allocate_where(inventory, taken, request, previous, &Gpu::usable, &[])
 }
 
-/// The same where `usable` says which of the GPUs that are named can be given.
+/// The same where `usable` says which of the GPUs that are named can be given, and `closed` which are kept from who asks.
 pub(crate) fn allocate_where(
     inventory: &Inventory,
     taken: &dyn Fn(&str) -> bool,
     request: &Request,
     previous: &[String],
     usable: &dyn Fn(&Gpu) -> bool,
+    closed: &[Closed<'_>],
 ) -> Result<Vec<Granted>, Refusal> {
     if !request.ids.is_empty() {
-        return by_ids(inventory, taken, request, usable);
+        return by_ids(inventory, taken, request, usable, closed);
     }
-    by_count(inventory, taken, request, previous)
+    by_count(inventory, taken, request, previous, closed)
 }
 
 fn by_count(
@@ -49,6 +55,7 @@ fn by_count(
     taken: &dyn Fn(&str) -> bool,
     request: &Request,
     previous: &[String],
+    closed: &[Closed<'_>],
 ) -> Result<Vec<Granted>, Refusal> {
     let wanted = request.count as usize;
     let (kind, profile) = (request.kind.as_deref(), request.profile.as_deref());
@@ -59,14 +66,25 @@ fn by_count(
         let help = "ask for 1 or more, or leave the request out for no GPU";
         return refused(Code::InvalidGpuRequest, "request-count", "0 GPUs are asked for".to_owned(), help);
     }
-    let mut matching = partitions::matching(inventory, kind, profile);
+    let mut matching = candidates(inventory, request, closed);
     let present = matching.len();
+    let kept = partitions::matching(inventory, kind, profile).len() - present;
     let of_kind = kind.map_or_else(String::new, |kind| format!(" of kind {kind:?}"));
     let asked = match profile {
-        Some(profile) if present == 0 => return Err(partitions::no_profile(inventory, request, profile, &of_kind)),
+        Some(profile) if present + kept == 0 => {
+            return Err(partitions::no_profile(inventory, request, profile, &of_kind));
+        }
         Some(profile) => format!("{} of {profile}", instances(wanted)),
         None => count(wanted),
     };
+    if wanted > present
+        && wanted <= present + kept
+        && let Some((_, rule)) = closed.first()
+    {
+        let message =
+            format!("{asked}{of_kind} asked, this node has {present}, and {kept} that are kept from this one");
+        return refused(Code::Policy, rule, message, "ask for fewer, or have the operator change what is kept");
+    }
     if wanted > present {
         let all = inventory.gpus.len();
         let others = kind.map_or_else(String::new, |_| format!(", among {} in all", count(all)));
@@ -82,12 +100,28 @@ fn by_count(
         return refused(code, rule, format!("{asked}{of_kind} asked, {standing}"), help);
     }
     matching.retain(|one| one.usable() && !taken(&one.slot()));
+    let had = |one: &One<'_>| previous.contains(&one.slot());
+    if profile.is_none() {
+        // An inventory is in order of addresses.
+        let free: Vec<&Gpu> = matching.iter().map(|one| one.gpu).collect();
+        let whole = |gpu: &Gpu| had(&One { gpu, part: None });
+        return Ok(connected::best(&free, wanted, &inventory.links, &whole).into_iter().map(Granted::of).collect());
+    }
     // What the holder had before comes first, then the lowest: the same question has the same answer.
-    let is_new = |one: &One<'_>| !previous.contains(&one.slot());
-    contract::order::sort_by(&mut matching, |a, b| (is_new(a), a.key()).cmp(&(is_new(b), b.key())));
+    contract::order::sort_by(&mut matching, |a, b| (!had(a), a.key()).cmp(&(!had(b), b.key())));
     matching.truncate(wanted);
     contract::order::sort_by(&mut matching, |a, b| a.key().cmp(&b.key()));
     Ok(matching.iter().map(One::granted).collect())
+}
+
+/// What could answer a request, in whatever state and whosever: named ones that are there, else all of the kind.
+pub(crate) fn candidates<'a>(inventory: &'a Inventory, request: &Request, closed: &[Closed<'_>]) -> Vec<One<'a>> {
+    let mut meant = match request.ids.as_slice() {
+        [] => partitions::matching(inventory, request.kind.as_deref(), request.profile.as_deref()),
+        ids => ids.iter().filter_map(|id| find(inventory, id).ok()).collect(),
+    };
+    meant.retain(|one| !closed.iter().any(|(pci, _)| *pci == one.gpu.pci));
+    meant
 }
 
 fn by_ids(
@@ -95,10 +129,15 @@ fn by_ids(
     taken: &dyn Fn(&str) -> bool,
     request: &Request,
     usable: &dyn Fn(&Gpu) -> bool,
+    closed: &[Closed<'_>],
 ) -> Result<Vec<Granted>, Refusal> {
     let chosen = named_ones(inventory, request)?;
     let place = request.place("ids");
     let named = || request.ids.iter().zip(&chosen);
+    let kept = |one: &One<'_>| closed.iter().find(|(pci, _)| *pci == one.gpu.pci).map(|(_, rule)| *rule);
+    if let Some((id, rule)) = named().find_map(|(id, one)| Some((id, kept(one)?))) {
+        return Err(limits::refusal(id, rule).at(place, id));
+    }
     if let Some(refusal) = named().find_map(|(id, one)| Some(one.refusal(id, usable)?.at(place, id))) {
         return Err(refusal);
     }
@@ -192,18 +231,8 @@ fn is_prefix(id: &str, uuid: &str) -> bool {
     id.len() > "GPU-".len() && uuid.get(..id.len()).is_some_and(|start| start.eq_ignore_ascii_case(id))
 }
 
-/// Every word of the kind is a word of the model: `a10` is not an A100.
 fn is_kind(gpu: &Gpu, kind: Option<&str>) -> bool {
-    let Some(kind) = kind else { return true };
-    let model = gpu.model.as_deref().unwrap_or_default().to_ascii_lowercase();
-    let words = |text: &str| {
-        text.split(|c: char| !c.is_ascii_alphanumeric())
-            .filter(|word| !word.is_empty())
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
-    let model = words(&model);
-    words(&kind.to_ascii_lowercase()).iter().all(|word| model.contains(word))
+    kind.is_none_or(|kind| gpu.is_kind(kind))
 }
 
 /// The refusal of a GPU that is named and cannot be granted.

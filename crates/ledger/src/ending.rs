@@ -42,7 +42,7 @@ impl Ledger {
         slots.iter().try_for_each(|slot| locked.remove(&Name::path(slot, tag)).map(|_| ()))
     }
 
-    /// What a deleted container's lease becomes while processes are left in its cgroup. Not knowing is no reason here: the
+    /// What a deleted container's lease becomes while processes are left in its cgroup, or have the GPU open outside it. Not knowing is no reason here: the
     /// low-level runtime says that the container is gone.
     fn draining(&self, name: &Name) -> Option<Lease> {
         let lease = self.read(name).ok()?;
@@ -54,7 +54,9 @@ impl Ledger {
         };
         let seen = made.as_ref().filter(|made| made.out_of_sight(&*self.machine).is_none());
         let left = self.machine.cgroup_is_empty(&cgroup) == Ok(false)
-            || seen.is_some_and(|made| made.runs(&*self.machine).is_some());
+            || seen.is_some_and(|made| {
+                made.runs(&*self.machine).or_else(|| made.holds(lease.minor, &*self.machine)).is_some()
+            });
         left.then_some(Lease { holder: HeldBy::Draining { container, cgroup, made, pod }, ..lease })
     }
 
@@ -84,6 +86,9 @@ impl Ledger {
             }
         }
         self.end(&locked, key.as_str(), &slots)?;
+        // What its owner's other containers have is not free.
+        let left = if free.is_empty() { Vec::new() } else { self.names()? };
+        free.retain(|slot| left.iter().all(|name| name.slot != *slot || name.token().is_some()));
         self.keep_for_pods(&locked, &slots);
         Ok(free)
     }

@@ -2,15 +2,19 @@
 //!
 //! The file's name says enough to know that a GPU is taken; the content says by whom. Not knowing counts as held.
 
+mod pod;
+
 use std::path::Path;
 
 use contract::json::Node;
 use contract::read::{self, FromJson, ReadError};
+use contract::request::Sharing;
 use contract::{Granted, GrantedPartition, record};
 use node::process::Process;
 use serde::Serialize;
 
 use crate::liveness::Liveness;
+pub use pod::PodContainer;
 
 /// Version of a lease's layout. Newer fields are ignored; another version cannot be judged and counts as held.
 pub(crate) const VERSION: u32 = 1;
@@ -59,6 +63,12 @@ pub enum HeldBy {
         made: Option<Made>,
         /// Its place in a pod.
         pod: Option<PodContainer>,
+        /// Whose it is, where somebody other than the tenant says so.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        owner: Option<String>,
+        /// Whether its owner's other containers may have the GPU too; nobody may when that is absent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sharing: Option<Sharing>,
     },
     /// A container that was deleted while a process of it, stuck in the driver perhaps, is still there with the GPU open:
     /// until its cgroup is empty.
@@ -99,14 +109,17 @@ pub struct Made {
     pub cgroup_namespace: u64,
     /// Number and start time of its first process, once there is one. Mounts hide state folders and cgroups, no process.
     pub init: Option<(u32, u64)>,
+    /// The mount namespace of that process, where its processes do not all end with it: it has no pid namespace of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mounts: Option<u64>,
 }
 
-record!(open Made { pid_namespace, cgroup_namespace, init });
+record!(open Made { pid_namespace, cgroup_namespace, init, mounts });
 
 impl Made {
     pub(crate) fn here(machine: &dyn Liveness) -> Self {
         let (pid_namespace, cgroup_namespace) = machine.namespaces();
-        Self { pid_namespace, cgroup_namespace, init: None }
+        Self { pid_namespace, cgroup_namespace, init: None, mounts: None }
     }
 
     /// Why its processes cannot be looked for from here.
@@ -126,6 +139,13 @@ impl Made {
         machine.is_alive(Process { pid, start }).then(|| format!("its first process {pid} is there"))
     }
 
+    /// Why the GPU of this number is not free although the container's cgroup is empty: a process that left the cgroup has it
+    /// open.
+    pub(crate) fn holds(&self, minor: Option<u32>, machine: &dyn Liveness) -> Option<String> {
+        let pid = machine.with_open(self.mounts?, minor?)?;
+        Some(format!("its process {pid}, which left its cgroup, has the GPU open"))
+    }
+
     fn other_groups(&self, machine: &dyn Liveness) -> Option<String> {
         let here = machine.namespaces().1;
         (here == 0 || here != self.cgroup_namespace).then(|| {
@@ -142,38 +162,6 @@ impl Made {
     }
 }
 
-/// A container's place in a pod: what stays the same when it is started anew. UID and container say which it is; the pod's
-/// name is for people.
-#[derive(Debug, Clone, Eq, Serialize)]
-pub struct PodContainer {
-    /// The pod's UID.
-    pub uid: String,
-    /// The container's name in the pod.
-    pub container: String,
-    /// The pod's name, where it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The pod's namespace, where it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-}
-
-impl PartialEq for PodContainer {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.uid, &self.container) == (&other.uid, &other.container)
-    }
-}
-
-impl PodContainer {
-    /// The place of a container in a pod of which only the UID is known.
-    #[must_use]
-    pub fn new(uid: impl Into<String>, container: impl Into<String>) -> Self {
-        Self { uid: uid.into(), container: container.into(), name: None, namespace: None }
-    }
-}
-
-record!(open PodContainer { uid, container, name, namespace });
-
 record!(open Lease { version, pci, uuid, minor, partition, holder, boot_id, since });
 
 impl FromJson for HeldBy {
@@ -188,6 +176,8 @@ impl FromJson for HeldBy {
                 start: read::field(node, "start")?,
                 made: read::field(node, "made")?,
                 pod: read::field(node, "pod")?,
+                owner: read::field(node, "owner")?,
+                sharing: read::field(node, "sharing")?,
             });
         }
         if let Some(node) = node.get("draining") {
@@ -223,6 +213,14 @@ impl HeldBy {
         }
     }
 
+    /// Whose it is, where somebody says so.
+    pub(crate) fn owner(&self) -> Option<&str> {
+        match self {
+            Self::Container { owner, .. } => owner.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Its place in a pod, when it has one.
     #[must_use]
     pub fn pod(&self) -> Option<&PodContainer> {
@@ -230,12 +228,6 @@ impl HeldBy {
             Self::Container { pod, .. } | Self::Draining { pod, .. } | Self::Reservation { pod, .. } => pod.as_ref(),
             Self::Name { .. } => None,
         }
-    }
-}
-
-impl std::fmt::Display for PodContainer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "for {} in pod {}", self.container, self.uid)
     }
 }
 
@@ -316,7 +308,10 @@ pub(crate) fn standing(lease: &Lease, token: Token, machine: &dyn Liveness) -> S
     }
     match &lease.holder {
         HeldBy::Draining { cgroup, made, .. } => {
-            match may_run(made, machine).or_else(|| in_cgroup(cgroup, made, machine)) {
+            match may_run(made, machine)
+                .or_else(|| in_cgroup(cgroup, made, machine))
+                .or_else(|| held_open(lease, made, machine))
+            {
                 Some(why) => Standing::Held(format!("its container is deleted, but {why}")),
                 None => Standing::Gone("its container is deleted, and its cgroup is empty now".to_owned()),
             }
@@ -349,7 +344,8 @@ pub(crate) fn standing(lease: &Lease, token: Token, machine: &dyn Liveness) -> S
                 return Standing::Held(format!("its create still runs, process {pid}"));
             }
             let cgroup = cgroup.as_deref();
-            match remains(state_root, container, cgroup, made, machine) {
+            let remains = remains(state_root, container, cgroup, made, machine);
+            match remains.or_else(|| held_open(lease, made, machine)) {
                 Some(why) => Standing::Held(why),
                 None => Standing::Gone("its create ended, it has no state folder, and its cgroup is empty".to_owned()),
             }
@@ -376,6 +372,10 @@ fn remains(
 
 fn may_run(made: &Option<Made>, machine: &dyn Liveness) -> Option<String> {
     made.as_ref().and_then(|made| made.may_run(machine))
+}
+
+fn held_open(lease: &Lease, made: &Option<Made>, machine: &dyn Liveness) -> Option<String> {
+    made.as_ref().and_then(|made| made.holds(lease.minor, machine))
 }
 
 fn in_cgroup(cgroup: &str, made: &Option<Made>, machine: &dyn Liveness) -> Option<String> {

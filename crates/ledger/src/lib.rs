@@ -3,10 +3,12 @@
 //! | module | question | touches |
 //! | --- | --- | --- |
 //! | [`mod@allocate`] | which GPUs answer this request | nothing |
+//! | `sharing`, `limits` | which leases and which rules of the operator are in whose way | nothing |
 //! | [`mod@draft`] | what does a container with these GPUs get | nothing |
 //! | `lease` | what stands in a lease, and does its holder still live | the machine, through [`Liveness`] |
 //! | `slot` | what does a lease take, and what does that exclude | nothing |
 //! | `store` | grant | the state folder |
+//! | `waiting` | who waits for GPUs, in which order | the state folder |
 //! | `ending` | release, reclaim | the state folder |
 //! | `forced` | release by the operator, whatever still runs | the state folder |
 //! | `reservation` | GPUs for a container that does not exist yet | the state folder |
@@ -26,6 +28,7 @@
 //! | `leases/<slot>@<key>` | this holder has this GPU, or this part of it |
 //! | `leases/<slot>@r-<token>` | this GPU waits for whoever brings the token |
 //! | `leases/<slot>@d-<key>` | this GPU drains: its container is deleted, and processes of it are left |
+//! | `leases/wait-<number>` | this process waits for GPUs; lower numbers came first |
 //! | `reservations/<token>.json` | what the token stands for |
 //! | `contracts/<key>.json` | what the container gets |
 //! | `originals/<key>` | the spec before our edits, and what we made of it |
@@ -41,12 +44,15 @@ mod ending;
 mod files;
 mod forced;
 mod lease;
+mod limits;
 mod liveness;
 mod pods;
 mod query;
 mod reservation;
+mod sharing;
 mod slot;
 mod store;
+mod waiting;
 
 pub use allocate::allocate;
 pub use documents::{Filed, Original};
@@ -58,6 +64,7 @@ pub use lease::{HeldBy, Lease, Made, PodContainer};
 pub use liveness::{Liveness, Machine};
 pub use reservation::Reserved;
 pub use store::{Holder, Ledger, named_key};
+pub use waiting::{Mark, Waiter};
 
 use contract::Refusal;
 

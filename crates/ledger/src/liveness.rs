@@ -32,6 +32,10 @@ pub trait Liveness {
     /// # Errors
     /// Why it cannot be told.
     fn cgroup_is_empty(&self, cgroup: &str) -> Result<bool, String>;
+    /// The mount namespace of a process that is in our own pid namespace, by its inode.
+    fn mounts_among_ours(&self, pid: u32) -> Option<u64>;
+    /// A process in this mount namespace that has NVIDIA's device of this number open.
+    fn with_open(&self, mounts: u64, minor: u32) -> Option<u32>;
 }
 
 /// The machine this runs on.
@@ -71,6 +75,14 @@ impl Liveness for Machine {
 
     fn cgroup_is_empty(&self, cgroup: &str) -> Result<bool, String> {
         node::cgroup::is_empty(cgroup)
+    }
+
+    fn mounts_among_ours(&self, pid: u32) -> Option<u64> {
+        node::process::mounts_among_ours(pid)
+    }
+
+    fn with_open(&self, mounts: u64, minor: u32) -> Option<u32> {
+        node::process::with_open(mounts, minor)
     }
 }
 

@@ -4,19 +4,67 @@ use std::path::{Path, PathBuf};
 
 use contract::inventory::Inventory;
 use contract::key::Key;
+use contract::request::Request;
 use contract::{Contract, Granted, Refusal};
+use node::process::Process;
 
+use crate::allocate::explain;
 use crate::documents::Original;
 use crate::files;
 use crate::lease::{HeldBy, Lease, Name, PodContainer};
-use crate::slot::taken;
-use crate::store::Ledger;
+use crate::liveness::Machine;
+use crate::slot::{self, taken};
+use crate::store::{Holder, Ledger, Taker};
 
 impl Ledger {
     /// The ledger of a state folder that is there already; nothing is made.
     #[must_use]
     pub fn open_existing(state_dir: &Path) -> Option<Self> {
         state_dir.is_dir().then(|| Self::open(state_dir).ok()).flatten()
+    }
+
+    /// The ledger of a state folder that need not be there, for questions only: nothing is made or checked.
+    #[must_use]
+    pub fn for_reading(state_dir: &Path) -> Self {
+        Self::on(state_dir, Box::new(Machine))
+    }
+
+    /// What a new container of this owner would be granted now, dead holders' GPUs and those of waiters not counted in.
+    ///
+    /// # Errors
+    /// As [`Ledger::grant`].
+    pub fn foresee(
+        &self,
+        inventory: &Inventory,
+        request: &Request,
+        owner: Option<String>,
+    ) -> Result<Vec<Granted>, Refusal> {
+        let key = Key::of("check", "check");
+        let creator = Process { pid: 0, start: 0 };
+        let nobody = String::new;
+        let holder = Holder {
+            key,
+            container: nobody(),
+            state_root: nobody(),
+            low_level: nobody(),
+            cgroup: None,
+            pod: None,
+            owner,
+            creator,
+        };
+        let held_by = holder.held_by(&*self.machine);
+        let taker = Taker { tag: holder.key.as_str(), memory: holder.key.as_str(), holder: &held_by };
+        let (chosen, _) = self.choose(&self.names()?, &[], inventory, request, &taker)?;
+        Ok(chosen)
+    }
+
+    /// Why a request is answered with these GPUs, in words; whether they are leased to it already does not matter.
+    #[must_use]
+    pub fn explain(&self, inventory: &Inventory, request: &Request, chosen: &[Granted]) -> Vec<String> {
+        let chosen: Vec<String> = chosen.iter().map(slot::of).collect();
+        let taken = self.taken(inventory);
+        let is_taken = |slot: &str| taken.iter().any(|taken| taken == slot) && !chosen.iter().any(|own| own == slot);
+        explain(inventory, &is_taken, request, &[], &chosen)
     }
 
     /// Whether a key has anything here: leases, a contract, an original.

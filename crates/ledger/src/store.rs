@@ -6,10 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use contract::config::Config;
 use contract::gpu::Gpu;
 use contract::inventory::Inventory;
 use contract::key::Key;
-use contract::request::Request;
+use contract::request::{Request, Sharing};
 use contract::{Code, Granted, Refusal};
 use node::process::Process;
 
@@ -18,8 +19,11 @@ use crate::allocate::allocate_where;
 use crate::ending::Reclaimed;
 use crate::files::{self, Locked};
 use crate::lease::{HeldBy, Lease, Made, Name, PodContainer, state_folder};
+use crate::limits::Limits;
 use crate::liveness::{Liveness, Machine};
-use crate::slot::{self, taken};
+use crate::sharing::{Other, Party};
+use crate::slot;
+use crate::waiting::{Waiter, set_aside};
 
 /// Most bytes of a lease that are read.
 const MAX_LEASE: u64 = 64 << 10;
@@ -39,6 +43,8 @@ pub struct Holder {
     pub cgroup: Option<String>,
     /// Its place in a pod, as the engine tells it.
     pub pod: Option<PodContainer>,
+    /// Whose it is, in the word of the engine or the operator; never the tenant's.
+    pub owner: Option<String>,
     /// The process that creates the container.
     pub creator: Process,
 }
@@ -59,6 +65,8 @@ impl Holder {
             start: self.creator.start,
             made: Some(Made::here(machine)),
             pod: self.pod.clone(),
+            owner: self.owner.clone(),
+            sharing: None,
         }
     }
 }
@@ -82,6 +90,7 @@ pub struct Ledger {
     folder: PathBuf,
     pub(crate) machine: Box<dyn Liveness + Send + Sync>,
     pub(crate) reclaimed: Mutex<Vec<Reclaimed>>,
+    limits: Limits,
 }
 
 impl Ledger {
@@ -99,7 +108,17 @@ impl Ledger {
     /// As [`Ledger::open`].
     pub fn open_on(state_dir: &Path, machine: Box<dyn Liveness + Send + Sync>) -> Result<Self, LedgerError> {
         files::own_folder(state_dir)?;
-        Ok(Self { folder: state_dir.to_owned(), machine, reclaimed: Mutex::new(Vec::new()) })
+        Ok(Self::on(state_dir, machine))
+    }
+
+    pub(crate) fn on(state_dir: &Path, machine: Box<dyn Liveness + Send + Sync>) -> Self {
+        Self { folder: state_dir.to_owned(), machine, reclaimed: Mutex::new(Vec::new()), limits: Limits::default() }
+    }
+
+    /// The same, under the operator's limits.
+    #[must_use]
+    pub fn limited(self, config: &Config) -> Self {
+        Self { limits: Limits::of(config), ..self }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -112,10 +131,7 @@ impl Ledger {
 
     /// Names of all leases, in order.
     pub(crate) fn names(&self) -> Result<Vec<Name>, LedgerError> {
-        let mut names: Vec<Name> =
-            files::names(&self.path("leases"))?.iter().filter_map(|file| Name::parse(file)).collect();
-        contract::order::sort(&mut names);
-        Ok(names)
+        Ok(in_order(&files::names(&self.path("leases"))?))
     }
 
     pub(crate) fn read(&self, name: &Name) -> Result<Lease, String> {
@@ -137,7 +153,11 @@ impl Ledger {
         let leases = self.names()?;
         self.refuse_living(&leases, holder)?;
         let (tag, memory) = (holder.key.as_str(), holder.memory());
-        let taker = Taker { tag, memory: memory.as_str(), holder: &holder.held_by(&*self.machine) };
+        let mut held_by = holder.held_by(&*self.machine);
+        if let HeldBy::Container { sharing, .. } = &mut held_by {
+            *sharing = Some(request.terms.sharing).filter(|sharing| *sharing == Sharing::Owner);
+        }
+        let taker = Taker { tag, memory: memory.as_str(), holder: &held_by };
         let gpus = self.lease_out(&locked, &[], inventory, request, &taker)?;
         // Advice for the next time: what cannot be remembered keeps nobody from a GPU.
         let _ = self.remember(&locked, taker.memory, &gpus.iter().map(slot::of).collect::<Vec<_>>());
@@ -154,6 +174,7 @@ impl Ledger {
             let Ok(mut lease) = self.read(name) else { continue };
             if let HeldBy::Container { made: Some(made), .. } = &mut lease.holder {
                 made.init = Some((init.pid, init.start));
+                made.mounts = self.machine.mounts_among_ours(init.pid);
                 self.place_lease(&locked, &name.tag, &lease)?;
             }
         }
@@ -222,13 +243,19 @@ impl Ledger {
     ) -> Result<Vec<Granted>, Refusal> {
         let Taker { tag, holder, .. } = *taker;
         let boot = self.machine.boot_id().map_err(|e| Refusal::internal("ledger", &e))?;
-        let leases = || -> Result<Vec<Name>, LedgerError> {
-            Ok(self.names()?.into_iter().filter(|lease| !open.contains(&lease.slot)).collect())
+        let me = match holder {
+            HeldBy::Container { pid, start, .. } => Some(Process { pid: *pid, start: *start }),
+            _ => None,
         };
-        let (gpus, own) = match self.choose(&leases()?, inventory, request, taker) {
-            Err(refusal) if refusal.code == Code::CapacityFull && self.reclaim_locked(locked)? > 0 => {
-                self.choose(&leases()?, inventory, request, taker)?
-            }
+        let choose = || {
+            let listing = files::names(&self.path("leases"))?;
+            let ahead = self.ahead(locked, &listing, me)?;
+            let leases: Vec<Name> =
+                in_order(&listing).into_iter().filter(|lease| !open.contains(&lease.slot)).collect();
+            self.choose(&leases, &ahead, inventory, request, taker)
+        };
+        let (gpus, own) = match choose() {
+            Err(refusal) if refusal.code == Code::CapacityFull && self.reclaim_locked(locked)? > 0 => choose()?,
             other => other?,
         };
         let same = own.len() == gpus.len() && gpus.iter().all(|gpu| own.contains(&slot::of(gpu)));
@@ -249,25 +276,38 @@ impl Ledger {
     }
 
     /// The GPUs for a taker, and the slots it has already.
-    fn choose(
+    pub(crate) fn choose(
         &self,
         leases: &[Name],
+        ahead: &[Waiter],
         inventory: &Inventory,
         request: &Request,
         taker: &Taker<'_>,
     ) -> Result<(Vec<Granted>, Vec<String>), Refusal> {
-        let tag = taker.tag;
+        let (tag, limits) = (taker.tag, &self.limits);
+        let owner = taker.holder.owner();
+        let name = match taker.holder {
+            HeldBy::Name { name } => Some(name.as_str()),
+            _ => None,
+        };
         let own: Vec<String> = leases.iter().filter(|lease| lease.tag == tag).map(|lease| lease.slot.clone()).collect();
-        let number = |lease: &Name| self.read(lease).ok().and_then(|lease| lease.minor);
-        let others = leases.iter().filter(|lease| lease.tag != tag).map(|lease| (lease.slot.as_str(), number(lease)));
-        let taken = taken(inventory, others);
-        let previous = if own.is_empty() && request.ids.is_empty() { self.previous(taker.memory) } else { own.clone() };
+        let other = |name| Other { name, lease: self.read(name).ok() };
+        let others: Vec<Other<'_>> = leases.iter().filter(|lease| lease.tag != tag).map(other).collect();
+        let party = Party::of(owner, request);
+        let mut taken = party.taken(inventory, &others);
+        taken.extend(set_aside(inventory, &others, limits, ahead));
+        let closed = limits.closed(inventory, name.or(owner), name.is_some());
+        let mut previous = if own.is_empty() { party.shared(&others) } else { own.clone() };
+        if previous.is_empty() && request.ids.is_empty() {
+            previous = self.previous(taker.memory);
+        }
         // What is bound to vfio-pci is for a virtual machine, and what a machine has stays its own whatever it is bound to.
-        let named = matches!(taker.holder, HeldBy::Name { .. });
-        let fits = |gpu: &Gpu| named && (gpu.driver.as_deref() == Some("vfio-pci") || own.contains(&gpu.pci));
+        let fits = |gpu: &Gpu| name.is_some() && (gpu.driver.as_deref() == Some("vfio-pci") || own.contains(&gpu.pci));
         let usable = |gpu: &Gpu| gpu.usable() || fits(gpu);
-        allocate_where(inventory, &|slot| taken.iter().any(|taken| taken == slot), request, &previous, &usable)
-            .map(|chosen| (chosen, own))
+        let is_taken = |slot: &str| taken.iter().any(|taken| taken == slot);
+        let chosen = allocate_where(inventory, &is_taken, request, &previous, &usable, &closed)?;
+        limits.owner_may(&party, &others, &chosen, request)?;
+        Ok((chosen, own))
     }
 
     /// Writes one lease.
@@ -298,6 +338,13 @@ impl Ledger {
         }
         Ok(())
     }
+}
+
+/// The leases among the names in their folder.
+fn in_order(listing: &[String]) -> Vec<Name> {
+    let mut names: Vec<Name> = listing.iter().filter_map(|file| Name::parse(file)).collect();
+    contract::order::sort(&mut names);
+    names
 }
 
 #[cfg(test)]

@@ -25,6 +25,9 @@ pub(crate) struct Facts0 {
     pub(crate) busy_cgroups: BTreeSet<String>,
     pub(crate) blind: bool,
     pub(crate) namespaces: (u64, u64),
+    /// The mount namespace of every process, and who in it has which GPU open.
+    pub(crate) mounts: Option<u64>,
+    pub(crate) open: Option<(u32, u32)>,
 }
 
 #[derive(Clone)]
@@ -40,6 +43,8 @@ impl World {
             busy_cgroups: BTreeSet::new(),
             blind: false,
             namespaces: (1, 2),
+            mounts: None,
+            open: None,
         })))
     }
 
@@ -63,6 +68,14 @@ impl Liveness for World {
 
     fn namespaces(&self) -> (u64, u64) {
         self.with(|w| w.namespaces)
+    }
+
+    fn mounts_among_ours(&self, _: u32) -> Option<u64> {
+        self.with(|w| w.mounts)
+    }
+
+    fn with_open(&self, mounts: u64, minor: u32) -> Option<u32> {
+        self.with(|w| w.open.filter(|(_, open)| w.mounts == Some(mounts) && *open == minor).map(|(pid, _)| pid))
     }
 
     fn exists(&self, path: &Path) -> Result<bool, String> {
@@ -93,6 +106,7 @@ pub(crate) fn holder(world: &World, id: &str, pid: u32) -> Holder {
         low_level: "/usr/bin/runc".into(),
         cgroup: Some(format!("/box/{id}")),
         pod: None,
+        owner: None,
         creator: Process { pid, start: 7 },
     }
 }
@@ -176,6 +190,7 @@ pub(crate) fn count(count: u32) -> Request {
         kind: None,
         profile: None,
         capabilities: Capabilities::default(),
+        terms: contract::request::Terms::default(),
         places: Places::default(),
     }
 }

@@ -36,6 +36,7 @@ fn inventory() -> Inventory {
 
 fn request(count: usize) -> Request {
     Request {
+        terms: contract::request::Terms::default(),
         places: Places::default(),
         source: Source::Json,
         count: u32::try_from(count).unwrap(),
@@ -56,6 +57,7 @@ fn create(base: &Path, id: &str, count: usize) -> Result<BTreeSet<String>, Refus
         low_level: "/bin/true".into(),
         cgroup: Some(format!("/quilt-gpu-ledger-test-{}/{id}", base.file_name().unwrap().to_str().unwrap())),
         pod: None,
+        owner: None,
         creator: node::process::me(),
     };
     let gpus = Ledger::open(&base.join("state"))?.grant(&inventory(), &request(count), &holder)?;

@@ -38,6 +38,32 @@ pub fn namespace(path: &str) -> Option<(u64, u64)> {
     nix::sys::stat::stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino))
 }
 
+/// The mount namespace of a process that is in our own pid namespace; of another one its processes all end with its first.
+#[must_use]
+pub fn mounts_among_ours(pid: u32) -> Option<u64> {
+    let inode = |path: String| namespace(&path).map(|(_, inode)| inode);
+    (inode(format!("/proc/{pid}/ns/pid"))? == namespaces().0).then(|| inode(format!("/proc/{pid}/ns/mnt")))?
+}
+
+/// NVIDIA's own major, which is registered for it.
+const NVIDIA: u32 = 195;
+
+/// A process in the mount namespace of this inode that has NVIDIA's device of this minor open. One look per process, and at
+/// the open files of those in the namespace alone.
+#[must_use]
+pub fn with_open(mounts: u64, minor: u32) -> Option<u32> {
+    let numbers = |path: &str| {
+        let list = std::fs::read_dir(path).into_iter().flatten();
+        list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok()).collect::<Vec<_>>()
+    };
+    let is_there = |pid: &u32| namespace(&format!("/proc/{pid}/ns/mnt")).is_some_and(|(_, inode)| inode == mounts);
+    let has_open = |pid: &u32| {
+        let files = numbers(&format!("/proc/{pid}/fd"));
+        files.iter().any(|fd| device(&format!("/proc/{pid}/fd/{fd}")) == Some((NVIDIA, minor)))
+    };
+    numbers("/proc").into_iter().find(|pid| is_there(pid) && has_open(pid))
+}
+
 /// What a process may ever have, and among whom it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
@@ -72,11 +98,11 @@ pub fn open_devices(first: u64, many: u64) -> Vec<(u64, (u32, u32))> {
     let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let named = |entry: std::io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse::<u64>().ok();
     let wanted = list.filter_map(named).filter(|fd| *fd >= first && fd - first < many);
-    wanted.filter_map(|fd| Some((fd, device(fd)?))).collect()
+    wanted.filter_map(|fd| Some((fd, device(&format!("/proc/self/fd/{fd}"))?))).collect()
 }
 
-fn device(fd: u64) -> Option<(u32, u32)> {
-    let stat = nix::sys::stat::stat(format!("/proc/self/fd/{fd}").as_str()).ok()?;
+fn device(path: &str) -> Option<(u32, u32)> {
+    let stat = nix::sys::stat::stat(path).ok()?;
     file::is(stat.st_mode, nix::sys::stat::SFlag::S_IFCHR).then(|| devices::numbers(stat.st_rdev))
 }
 
@@ -148,6 +174,29 @@ mod tests {
         assert_eq!(start_time(child.id()), Some(start), "not waited for yet");
         child.wait().unwrap();
         assert_eq!(start_time(child.id()), None);
+    }
+
+    #[test]
+    fn who_has_a_device_open_is_found_in_its_mount_namespace_alone() {
+        let mounts = mounts_among_ours(std::process::id()).unwrap();
+        assert_eq!(namespace("/proc/self/ns/mnt").map(|(_, inode)| inode), Some(mounts));
+        assert_eq!(mounts_among_ours(u32::MAX), None);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node");
+        let number = nix::sys::stat::makedev(u64::from(NVIDIA), 251);
+        let made = nix::sys::stat::mknod(&path, nix::sys::stat::SFlag::S_IFCHR, nix::sys::stat::Mode::S_IRUSR, number);
+        if made.is_err() {
+            println!("skipped: only root makes device nodes");
+            return;
+        }
+        assert_eq!(with_open(mounts, 251), None);
+        // No driver answers for this number: only a descriptor without access can be had.
+        let flags = nix::fcntl::OFlag::O_PATH | nix::fcntl::OFlag::O_CLOEXEC;
+        let open = nix::fcntl::open(&path, flags, nix::sys::stat::Mode::empty()).unwrap();
+        assert_eq!(with_open(mounts, 251), Some(std::process::id()));
+        assert_eq!((with_open(mounts, 252), with_open(mounts + 1, 251)), (None, None));
+        drop(open);
+        assert_eq!(with_open(mounts, 251), None);
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use contract::inventory::{
     DeviceNode, DriverFile, DriverGpu, Facts, FileId, FileKind, Filter, Finding, Instances, Inventory, Library,
     LowLevel, Role,
 };
-use contract::request::{Places, Request, Source};
+use contract::request::{Places, Request, Sharing, Source};
 use contract::{Contract, Granted};
 use ledger::{HeldBy, Lease, Made, PodContainer};
 use serde::Serialize;
@@ -118,6 +118,7 @@ fn granted() -> Contract {
             kind: Some("a100".into()),
             profile: None,
             capabilities: Capabilities::default(),
+            terms: contract::request::Terms::default(),
             places: Places::default(),
         },
         products: contract::Products(vec![("NVIDIA L4".into(), "8.9".into())]),
@@ -133,7 +134,7 @@ fn granted() -> Contract {
 
 fn leases() -> Vec<Lease> {
     let pod = PodContainer::new("uid", "app");
-    let made = Made { pid_namespace: 1, cgroup_namespace: 2, init: Some((3, 4)) };
+    let made = Made { pid_namespace: 1, cgroup_namespace: 2, init: Some((3, 4)), mounts: Some(5) };
     let holders = [
         HeldBy::Container {
             container: "c".into(),
@@ -144,6 +145,8 @@ fn leases() -> Vec<Lease> {
             start: 2,
             made: Some(made.clone()),
             pod: Some(pod.clone()),
+            owner: Some("namespace:a".into()),
+            sharing: Some(Sharing::Owner),
         },
         HeldBy::Draining { container: "c".into(), cgroup: "/a".into(), made: Some(made), pod: None },
         HeldBy::Name { name: "vm:x".into() },

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use contract::{Contract, Note, Refusal};
+use ledger::Ledger;
 use serde::Serialize;
 use serde_json::Value;
 use shim::Verdict;
@@ -17,6 +18,9 @@ pub(crate) struct Args {
     /// A config.json, or the bundle that holds one
     #[arg(value_name = "CONFIG.json|BUNDLE")]
     path: PathBuf,
+    /// Says why these GPUs and no others
+    #[arg(long)]
+    explain: bool,
 }
 
 pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure> {
@@ -25,9 +29,10 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
         return Err(Failure::Usage(format!("cannot look at {}: {cause}", file.display())));
     }
     let verdict = shim::check(&args.path, &context.setup, || inventory::seen(&context.setup))?;
+    let why = if args.explain { explanation(&verdict, &context)? } else { Vec::new() };
     match context.format {
-        None | Some(Format::Table) => write!(context.out, "{}", text(&verdict))?,
-        Some(Format::Json) => context.document(&document(&verdict)?)?,
+        None | Some(Format::Table) => write!(context.out, "{}{}", text(&verdict), table::lines("why: ", &why))?,
+        Some(Format::Json) => context.document(&Document { why: &why, ..document(&verdict)? })?,
         Some(Format::Patch) => context.document(&patch(&verdict)?)?,
         Some(other) => return Err(not_offered(other, "table, json and patch")),
     }
@@ -42,6 +47,15 @@ struct Document<'a> {
     notes: &'a [Note],
     grant: Option<&'a Contract>,
     patch: Vec<Value>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    why: &'a [String],
+}
+
+/// Why the container would get what it would get.
+fn explanation(verdict: &Verdict, context: &Context<'_>) -> Result<Vec<String>, Failure> {
+    let Some(contract) = verdict.grant.as_ref().filter(|_| verdict.refusals.is_empty()) else { return Ok(Vec::new()) };
+    let ledger = Ledger::for_reading(context.setup.state_dir());
+    Ok(ledger.explain(&inventory::seen(&context.setup)?, &contract.request, &contract.gpus))
 }
 
 fn document(verdict: &Verdict) -> Result<Document<'_>, Failure> {
@@ -54,6 +68,7 @@ fn document(verdict: &Verdict) -> Result<Document<'_>, Failure> {
         // What is refused gets nothing, however far the decision went.
         grant: verdict.grant.as_ref().filter(|_| verdict.refusals.is_empty()),
         patch: patch(verdict)?,
+        why: &[],
     })
 }
 

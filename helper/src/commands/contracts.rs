@@ -129,7 +129,7 @@ fn reserve(
     let setup = &context.setup;
     let limits = &setup.config.request;
     let seconds = if pod.is_some() { limits.pod_reservation_seconds } else { limits.reservation_seconds };
-    let ledger = Ledger::open(setup.state_dir()).map_err(Failure::internal)?;
+    let ledger = Ledger::open(setup.state_dir()).map_err(Failure::internal)?.limited(&setup.config);
     let reserved =
         shim::within_ceilings(request, &setup.config).and_then(|()| inventory::current(setup)).and_then(|inventory| {
             ledger.reserve(&inventory, request, seconds, pod, given.then_some(id), &mut |gpus| {

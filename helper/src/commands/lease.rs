@@ -6,7 +6,7 @@ use std::io::Write;
 use contract::key::Key;
 use contract::request::{Asked, Source, Words};
 use contract::{Code, Refusal};
-use ledger::{HeldBy, LeaseStatus, Ledger, Reserved};
+use ledger::{HeldBy, LeaseStatus, Ledger, Reserved, Waiter};
 use serde_json::{Value, json};
 use shim::Setup;
 
@@ -39,6 +39,12 @@ struct Acquire {
     holder: String,
     #[command(flatten)]
     which: Which,
+    /// Only GPUs of this product, as in a100
+    #[arg(long)]
+    kind: Option<String>,
+    /// Says why these GPUs and no others
+    #[arg(long)]
+    explain: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -105,16 +111,29 @@ fn in_force(setup: &Setup) -> Result<Vec<Value>, Failure> {
 }
 
 fn open(setup: &Setup) -> Result<Ledger, Failure> {
-    Ledger::open(setup.state_dir()).map_err(Failure::internal)
+    Ok(Ledger::open(setup.state_dir()).map_err(Failure::internal)?.limited(&setup.config))
 }
 
 /// Prints the leases as a table.
 pub(crate) fn list(setup: &Setup, out: &mut dyn Write) -> Result<(), Failure> {
     let rows: Vec<_> = in_force(setup)?.iter().map(row).collect();
+    let waiting: Vec<String> = open(setup)?.waiters().map_err(Failure::internal)?.iter().map(queued).collect();
+    let waiting = table::lines("waiting: ", &waiting);
     if rows.is_empty() {
-        return Ok(writeln!(out, "no GPU is leased")?);
+        return Ok(write!(out, "no GPU is leased\n{waiting}")?);
     }
-    Ok(write!(out, "{}", table::render(["GPU", "PCI", "HOLDER", "KEY", "BECAUSE"], &rows))?)
+    Ok(write!(out, "{}{waiting}", table::render(["GPU", "PCI", "HOLDER", "KEY", "BECAUSE"], &rows))?)
+}
+
+/// One of those who wait, in order.
+fn queued(waiter: &Waiter) -> String {
+    let request = &waiter.request;
+    let what = match (request.ids.as_slice(), &request.kind) {
+        ([], None) => table::counted(u64::from(request.count), "GPU", "GPUs"),
+        ([], Some(kind)) => format!("{} of kind {kind}", table::counted(u64::from(request.count), "GPU", "GPUs")),
+        (ids, _) => ids.join(", "),
+    };
+    format!("{} for {what}", table::short(waiter.name()))
 }
 
 fn row(lease: &Value) -> [String; 5] {
@@ -153,6 +172,10 @@ fn document(status: &LeaseStatus, reserved: &[Reserved]) -> Value {
         HeldBy::Reservation { .. } => "reservation",
     });
     let pod = lease.and_then(|lease| lease.holder.pod());
+    let (owner, shared) = match lease.map(|lease| &lease.holder) {
+        Some(HeldBy::Container { owner, sharing, .. }) => (owner.as_deref(), sharing.is_some()),
+        _ => (None, false),
+    };
     json!({
         "pci": lease.map_or(status.slot.as_str(), |lease| lease.pci.as_str()),
         "partition": lease.and_then(|lease| lease.partition.as_ref()),
@@ -162,6 +185,8 @@ fn document(status: &LeaseStatus, reserved: &[Reserved]) -> Value {
         "holder": lease.map(|lease| lease.holder.name()),
         "key": Key::parse(&status.tag).map(|key| key.to_string()),
         "pod": pod,
+        "owner": owner,
+        "sharing": shared.then_some("owner"),
         "contract": promised.map(|reserved| reserved.contract.id.as_str()),
         "since": lease.map(|lease| lease.since),
         "because": status.held_because,
@@ -170,7 +195,8 @@ fn document(status: &LeaseStatus, reserved: &[Reserved]) -> Value {
 
 fn acquire(args: &Acquire, context: &mut Context<'_>, json: bool) -> Result<(), Failure> {
     let mut words = Words::default();
-    for (name, flag, value) in [("count", "--count", &args.which.count), ("ids", "--ids", &args.which.ids)] {
+    let Which { count, ids } = &args.which;
+    for (name, flag, value) in [("count", "--count", count), ("ids", "--ids", ids), ("kind", "--kind", &args.kind)] {
         if let Some(value) = value {
             words.set(name, flag.to_owned(), value.clone());
         }
@@ -196,13 +222,18 @@ fn acquire(args: &Acquire, context: &mut Context<'_>, json: bool) -> Result<(), 
     let gpus = granted?;
     let fields = [("holder", args.holder.as_str().into()), ("gpus", record::gpus(&gpus))];
     record::append(&context.setup, ledger::audit::Kind::Reserve, fields)?;
+    let why = if args.explain { ledger.explain(&inventory, &request, &gpus) } else { Vec::new() };
     if json {
-        return context.document(&json!({ "holder": args.holder, "gpus": gpus }));
+        let mut document = json!({ "holder": args.holder, "gpus": gpus });
+        if args.explain {
+            document["why"] = why.into();
+        }
+        return context.document(&document);
     }
     for gpu in &gpus {
         writeln!(context.out, "{} {} {}", gpu.name(), gpu.pci, gpu.uuid.as_deref().unwrap_or("-"))?;
     }
-    Ok(())
+    Ok(write!(context.out, "{}", table::lines("why: ", &why))?)
 }
 
 fn release(args: &Release, context: &mut Context<'_>, json: bool) -> Result<(), Failure> {

@@ -196,6 +196,7 @@ mod tests {
             kind: None,
             profile: None,
             capabilities: Default::default(),
+            terms: Default::default(),
             places: Default::default(),
         };
         ledger.acquire_named(&crate::inventory::discover(&host).unwrap(), &request, "vm:a").unwrap();

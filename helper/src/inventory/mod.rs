@@ -4,6 +4,7 @@
 //! (the driver's own) alone.
 
 mod busy;
+mod capacity;
 mod changes;
 mod files;
 mod gpus;

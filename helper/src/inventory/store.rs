@@ -10,8 +10,8 @@ use contract::inventory::Inventory;
 use node::{Mode, TrustError, read_trusted, write_atomic};
 use shim::Setup;
 
-use super::busy;
 use super::probe::{self, Turn};
+use super::{busy, capacity};
 
 /// Largest stored inventory that is compared with, in bytes.
 const MAX_INVENTORY: usize = 4 << 20;
@@ -93,10 +93,11 @@ pub fn seen(setup: &Setup) -> Result<Inventory, Refusal> {
     })
 }
 
-/// What the node has, and who uses it without a lease.
+/// What the node has, who uses it without a lease, and what differs from what was declared.
 fn in_use(setup: &Setup, earlier: Option<Inventory>) -> Result<Inventory, String> {
     let mut inventory = super::asked(&setup.config.host, earlier)?;
     busy::judge(setup, &mut inventory);
+    inventory.findings.extend(capacity::findings(&setup.config.capacity, &inventory));
     Ok(inventory)
 }
 

@@ -1,7 +1,9 @@
 //! Runs inside containers under test and says what can be seen and opened there, one JSON value a
 //! line. Dynamically linked on purpose: `dlopen` must go through the image's own loader.
 
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,6 +21,7 @@ usage: quilt-probe devices [FOLDER]        nodes named nvidia* below FOLDER (/de
                                            nodes of these numbers by any name
        quilt-probe connect SOCKET          whether anybody answers there: by the exit status
        quilt-probe sleep [SECONDS]
+       quilt-probe hold PATH               keeps it open, without access, and sleeps
 ";
 
 fn main() -> ExitCode {
@@ -38,6 +41,10 @@ fn main() -> ExitCode {
         ["connect", path] => return connect(path),
         ["sleep"] => sleep("3600"),
         ["sleep", seconds] => sleep(seconds),
+        ["hold", path] => match hold(path) {
+            Ok(_open) => sleep("3600"),
+            Err(_) => return ExitCode::FAILURE,
+        },
         _ => return usage(),
     };
     match print(&report) {
@@ -84,6 +91,11 @@ fn connect(path: &str) -> ExitCode {
 fn sleep(seconds: &str) -> Vec<Value> {
     std::thread::sleep(Duration::from_secs(seconds.parse().unwrap_or(0)));
     Vec::new()
+}
+
+/// A descriptor of a device that no driver answers for.
+fn hold(path: &str) -> io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_PATH).open(path)
 }
 
 fn print(report: &[Value]) -> io::Result<()> {

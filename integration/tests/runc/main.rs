@@ -1,6 +1,7 @@
 //! quilt-gpu over real runc, driven by its command line: what processes in real containers can open, and what becomes
 //! of leases and bundles. Messages are looked at only where a user would.
 
+mod allocation;
 mod company;
 mod configuration;
 mod exec;

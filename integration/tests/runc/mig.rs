@@ -1,4 +1,5 @@
 //! MIG instances in real containers: each has its GPU's node and its own two capability nodes, and no other's.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeSet;
 use std::fs;

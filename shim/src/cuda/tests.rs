@@ -19,6 +19,7 @@ fn contract(capabilities: &str) -> Contract {
             kind: None,
             profile: None,
             capabilities: Capabilities::parse(capabilities).unwrap(),
+            terms: contract::request::Terms::default(),
             places: Places::default(),
         },
         gpus: Vec::new(),

@@ -174,3 +174,28 @@ fn exceptions_count_whole_or_not_at_all() {
     let (config, problem) = Config::read(format!("nonsense=1\n{text}").as_bytes());
     assert!(problem.is_some() && config.allow.0.len() == 2);
 }
+
+#[test]
+fn owners_and_internal_gpus_are_tables() {
+    let text = "[capacity]\ngpus=2\nkind='h100'\n[request]\nmax_per_owner=3\nmax_wait_seconds=60\n\
+                [[owners]]\nname='team-a'\nnamespace='red'\n[[internal]]\ngpus=['nvidia0']\nonly=['team-a','vm:x']\n";
+    let config = good(text);
+    assert_eq!((config.capacity.gpus, config.capacity.kind.as_str()), (2, "h100"));
+    assert_eq!((config.request.max_per_owner, config.request.max_wait_seconds), (3, 60));
+    assert_eq!((config.owners.0.len(), config.internal.0.len()), (1, 1));
+    for (from, to, part) in [
+        ("namespace='red'", "", "/owners/0: it must say namespace or state_root"),
+        ("name='team-a'", "name='team:a'", "/owners/0: its name must be letters"),
+        ("name='team-a'", "nam='team-a'", "/owners/0"),
+        ("gpus=['nvidia0']", "", "/internal/0: it must name gpus or a kind"),
+        ("only=['team-a','vm:x']", "", "/internal/0/only: it is missing"),
+        ("gpus=2", "gpus=-2", "/capacity/gpus"),
+        ("[capacity]", "[capacity]\nnodes=1", "/capacity/nodes: unknown field"),
+    ] {
+        let (config, problem) = Config::read(text.replacen(from, to, 1).as_bytes());
+        assert!(problem.as_ref().is_some_and(|why| why.contains(part)), "{to}: {problem:?}");
+        assert!(config.owners.0.is_empty() || !part.contains("owners"), "{to}");
+    }
+    // What comes after a mistake may have narrowed what stands before it.
+    assert!(Config::read(format!("{text}[[[").as_bytes()).0.owners.0.is_empty());
+}

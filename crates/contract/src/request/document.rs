@@ -1,7 +1,7 @@
 //! The JSON document of a control plane: `{"name","image","gpu_count","gpu_ids","command","strict", …}`. Keys that are not
 //! about GPUs are its own.
 
-use super::{Asked, KEYS, Places, Request, Source, ids, invalid, strict_conflict, word};
+use super::{Asked, KEYS, Places, Request, Source, Terms, ids, invalid, strict_conflict, word};
 use crate::capability::Capabilities;
 use crate::json::{self, Node, Value};
 use crate::refusal::{Code, Refusal};
@@ -59,6 +59,7 @@ pub fn from_json(bytes: &[u8]) -> Result<Asked, Refusal> {
             Some(value) => Capabilities::parse(value).map_err(|refusal| refusal.at("/gpu_capabilities", value))?,
             None => Capabilities::default(),
         },
+        terms: Terms::default(),
         places: places(&document),
     }))
 }

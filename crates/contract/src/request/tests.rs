@@ -13,7 +13,12 @@ fn words(list: &[(&'static str, &str)]) -> Words {
 fn outcome(asked: Result<Asked, Refusal>) -> String {
     match asked {
         Ok(Asked::Nothing) => "nothing".into(),
-        Ok(Asked::Gpus(r)) => format!("{} [{}]", r.count, r.ids.join(" ")),
+        Ok(Asked::Gpus(r)) if r.terms == Terms::default() => format!("{} [{}]", r.count, r.ids.join(" ")),
+        Ok(Asked::Gpus(r)) => {
+            let Terms { sharing, wait, fallback } = r.terms;
+            let sharing = if sharing == Sharing::Owner { "owner" } else { "exclusive" };
+            format!("{} [{}] {sharing} {wait} {fallback:?}", r.count, r.ids.join(" "))
+        }
         Ok(Asked::Reserved { token, .. }) => format!("token {token}"),
         Err(refusal) => format!("{}/{}", refusal.code.name(), refusal.rule),
     }
@@ -47,21 +52,24 @@ fn words_of_a_tenant() {
         (vec![("count", "1"), ("strict", "true")], "STRICT_GPU_CONFLICT/strict-gpu"),
         (vec![("count", "1"), ("strict", "maybe")], "INVALID_GPU_REQUEST/request-shape"),
         (vec![("count", "1"), ("strict", "false")], "1 []"),
-        (vec![("count", "1"), ("sharing", "owner")], "POLICY/request-not-offered"),
+        (vec![("count", "1"), ("sharing", "owner")], "1 [] owner 0 Fail"),
         (vec![("count", "1"), ("strict", "1")], "INVALID_GPU_REQUEST/request-shape"),
         (vec![("count", "1"), ("strict", "")], "1 []"),
         (vec![("count", "1"), ("sharing", "exclusive"), ("fallback", "fail"), ("wait", "0s")], "1 []"),
         (vec![("count", "1"), ("sharing", "everyone")], "INVALID_GPU_REQUEST/request-shape"),
-        (vec![("count", "1"), ("wait", "30s")], "POLICY/request-not-offered"),
-        (vec![("count", "1"), ("wait", "2h")], "POLICY/request-not-offered"),
+        (vec![("count", "1"), ("wait", "30s")], "1 [] exclusive 30 Fail"),
+        (vec![("count", "1"), ("wait", "2h"), ("fallback", "fail")], "1 [] exclusive 7200 Fail"),
+        (vec![("count", "1"), ("wait", "1234567890s")], "INVALID_GPU_REQUEST/request-shape"),
+        (vec![("wait", "30s")], "INVALID_GPU_REQUEST/request-shape"),
         (vec![("count", "1"), ("wait", "abc")], "INVALID_GPU_REQUEST/request-shape"),
         (vec![("count", "1"), ("wait", "s")], "INVALID_GPU_REQUEST/request-shape"),
         (vec![("count", "1"), ("wait", "30")], "INVALID_GPU_REQUEST/request-shape"),
         (vec![("count", "1"), ("wait", "-1s")], "INVALID_GPU_REQUEST/request-shape"),
-        (vec![("count", "1"), ("fallback", "cpu")], "POLICY/request-not-offered"),
-        (vec![("count", "1"), ("fallback", "a100")], "POLICY/request-not-offered"),
+        (vec![("count", "1"), ("fallback", "cpu")], "1 [] exclusive 0 Cpu"),
+        (vec![("count", "1"), ("fallback", "A100")], "1 [] exclusive 0 Kind(\"a100\")"),
         (vec![("count", "1"), ("fallback", "a/b")], "INVALID_GPU_REQUEST/request-shape"),
-        (vec![("contract", token), ("wait", "30s")], "POLICY/request-not-offered"),
+        (vec![("contract", token), ("wait", "30s")], "INVALID_GPU_REQUEST/request-shape"),
+        (vec![("contract", token), ("wait", "0s")], &format!("token {token}")),
         (vec![("contract", "zz")], "INVALID_GPU_REQUEST/request-token"),
         (vec![("contract", token), ("count", "1")], "INVALID_GPU_REQUEST/request-shape"),
     ] {

@@ -10,13 +10,13 @@ use crate::slot;
 
 /// A GPU, or a part of it.
 #[derive(Clone, Copy)]
-pub(super) struct One<'a> {
-    pub(super) gpu: &'a Gpu,
-    pub(super) part: Option<&'a Partition>,
+pub(crate) struct One<'a> {
+    pub(crate) gpu: &'a Gpu,
+    pub(crate) part: Option<&'a Partition>,
 }
 
 impl One<'_> {
-    pub(super) fn slot(&self) -> String {
+    pub(crate) fn slot(&self) -> String {
         self.part.map_or_else(|| self.gpu.pci.clone(), |part| slot::of_part(self.gpu, part))
     }
 
@@ -31,7 +31,7 @@ impl One<'_> {
     }
 
     /// Whether it can be granted by count.
-    pub(super) fn usable(&self) -> bool {
+    pub(crate) fn usable(&self) -> bool {
         self.why().is_none() && (self.part.is_some() || self.gpu.usable())
     }
 

@@ -20,6 +20,8 @@ fn container(cgroup: Option<&str>) -> Lease {
         start: 6,
         made: None,
         pod: None,
+        owner: None,
+        sharing: None,
     })
 }
 

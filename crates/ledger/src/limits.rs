@@ -1,0 +1,90 @@
+//! What the operator keeps back: GPUs beyond the declared number, GPUs of some only, more than an owner may have. Pure.
+
+use contract::config::Config;
+use contract::gpu::Gpu;
+use contract::inventory::Inventory;
+use contract::owner::{Capacity, Internal};
+use contract::request::Request;
+use contract::{Code, Granted, Refusal};
+
+use crate::sharing::{Other, Party};
+use crate::slot;
+
+/// The operator's limits; by default there are none.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Limits {
+    capacity: Capacity,
+    internal: Vec<Internal>,
+    max_per_owner: u32,
+}
+
+/// A GPU that is kept from somebody, by its address, and the rule that keeps it.
+pub(crate) type Closed<'i> = (&'i str, &'static str);
+
+pub(crate) const INTERNAL: &str = "internal-only";
+pub(crate) const DECLARED: &str = "capacity-declared";
+
+impl Limits {
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            capacity: config.capacity.clone(),
+            internal: config.internal.0.clone(),
+            max_per_owner: config.request.max_per_owner,
+        }
+    }
+
+    /// The GPUs that are kept from an owner, or from what takes GPUs by name.
+    pub(crate) fn closed<'i>(&self, inventory: &'i Inventory, who: Option<&str>, by_name: bool) -> Vec<Closed<'i>> {
+        let kept = |gpu: &&Gpu| self.internal.iter().any(|internal| internal.keeps(gpu, who));
+        let mut closed: Vec<Closed<'i>> =
+            inventory.gpus.iter().filter(kept).map(|gpu| (gpu.pci.as_str(), INTERNAL)).collect();
+        // What containers do not get is there for what is taken by name.
+        if !by_name {
+            closed.extend(beyond(&self.capacity, inventory).map(|gpu| (gpu.pci.as_str(), DECLARED)));
+        }
+        closed
+    }
+
+    /// Refuses what would be more than an owner may have together.
+    pub(crate) fn owner_may(
+        &self,
+        party: &Party<'_>,
+        others: &[Other<'_>],
+        chosen: &[Granted],
+        request: &Request,
+    ) -> Result<(), Refusal> {
+        if self.max_per_owner == 0 || party.owner.is_none() {
+            return Ok(());
+        }
+        let owned = party.owned(others);
+        let more = chosen.iter().filter(|one| !owned.contains(&slot::of(one).as_str())).count();
+        if owned.len() + more <= self.max_per_owner as usize {
+            return Ok(());
+        }
+        let message = format!(
+            "{more} more asked, containers of this owner have {} already and may have {} together",
+            owned.len(),
+            self.max_per_owner
+        );
+        let help = "try again when another of the owner's containers has ended, or ask for fewer";
+        Err(Refusal::new(Code::Policy, "owner-ceiling", message, help)
+            .at(request.place("count"), request.count.to_string()))
+    }
+}
+
+/// The GPUs beyond the declared number: of those that can be used the first by address are in service.
+fn beyond<'i>(capacity: &Capacity, inventory: &'i Inventory) -> impl Iterator<Item = &'i Gpu> {
+    // Every GPU is of the kind that is no word.
+    let is_declared = |gpu: &&Gpu| gpu.usable() && gpu.is_kind(&capacity.kind);
+    let number = if capacity.gpus == 0 { usize::MAX } else { capacity.gpus as usize };
+    inventory.gpus.iter().filter(is_declared).skip(number)
+}
+
+/// Why a GPU that was named is kept from whoever named it.
+pub(crate) fn refusal(id: &str, rule: &'static str) -> Refusal {
+    let why = match rule {
+        INTERNAL => "is kept for workloads that the operator named",
+        _ => "is beyond the number of GPUs that the operator declared for containers",
+    };
+    Refusal::new(Code::Policy, rule, format!("{id} {why}"), "name another GPU, or ask by count")
+}

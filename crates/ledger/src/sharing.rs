@@ -1,0 +1,65 @@
+//! Which leases are in whose way. Pure.
+//!
+//! A GPU is nobody else's while somebody has it, but containers of one attested owner that all ask for it may have it
+//! together. Whose a lease is stands in it; what cannot be read is in everybody's way.
+
+use contract::inventory::Inventory;
+use contract::request::{Request, Sharing};
+
+use crate::lease::{HeldBy, Lease, Name};
+use crate::slot::taken;
+
+/// A lease of somebody else.
+pub(crate) struct Other<'a> {
+    pub(crate) name: &'a Name,
+    /// Its record, when that can be read.
+    pub(crate) lease: Option<Lease>,
+}
+
+/// Whose a request is, as far as that changes what it can have.
+#[derive(Clone, Copy)]
+pub(crate) struct Party<'a> {
+    pub(crate) owner: Option<&'a str>,
+    pub(crate) sharing: Sharing,
+}
+
+impl<'a> Party<'a> {
+    pub(crate) fn of(owner: Option<&'a str>, request: &Request) -> Self {
+        Self { owner, sharing: request.terms.sharing }
+    }
+
+    /// Whether this lease is one to share with. One that drains is not: what still has its GPU open is no container.
+    fn shares(&self, other: &Other<'_>) -> bool {
+        let Some(HeldBy::Container { owner: Some(owner), sharing: Some(Sharing::Owner), .. }) =
+            other.lease.as_ref().map(|lease| &lease.holder)
+        else {
+            return false;
+        };
+        self.sharing == Sharing::Owner && self.owner == Some(owner)
+    }
+
+    /// The slots that it cannot have because of these leases.
+    pub(crate) fn taken(&self, inventory: &Inventory, others: &[Other<'_>]) -> Vec<String> {
+        let in_the_way = others.iter().filter(|other| !self.shares(other));
+        let numbered = |other: &'_ Other<'_>| other.lease.as_ref().and_then(|lease| lease.minor);
+        taken(inventory, in_the_way.map(|other| (other.name.slot.as_str(), numbered(other))))
+    }
+
+    /// The slots that its owner shares already.
+    pub(crate) fn shared(&self, others: &[Other<'_>]) -> Vec<String> {
+        others.iter().filter(|other| self.shares(other)).map(|other| other.name.slot.clone()).collect()
+    }
+
+    /// The slots that its owner has, each once.
+    pub(crate) fn owned<'o>(&self, others: &'o [Other<'_>]) -> Vec<&'o str> {
+        let mut owned: Vec<&str> = Vec::new();
+        for other in others {
+            let owner = other.lease.as_ref().and_then(|lease| lease.holder.owner());
+            let slot = other.name.slot.as_str();
+            if owner.is_some() && self.owner == owner && !owned.contains(&slot) {
+                owned.push(slot);
+            }
+        }
+        owned
+    }
+}

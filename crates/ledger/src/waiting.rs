@@ -1,0 +1,191 @@
+//! Who waits for GPUs, and in which order: files beside the leases, so that the look at the leases finds them too.
+//!
+//! `leases/wait-<number>` is one who waits; the lowest number came first. A waiter holds nothing, no lock either: it tries
+//! again when something changed. Whoever takes GPUs leaves those aside that waiters before him can take, or, where there
+//! are not enough for one of them, all that this one could use: later ones do not live on what an earlier one is short of.
+//! A waiter that died, or whose time is over, is out of the way.
+
+use std::time::{Duration, Instant};
+
+use contract::gpu::Gpu;
+use contract::inventory::Inventory;
+use contract::request::Request;
+use contract::{Code, Granted, read};
+use node::process::Process;
+
+use crate::LedgerError;
+use crate::allocate::{One, allocate_where, candidates};
+use crate::files::{self, Locked};
+use crate::lease::{HeldBy, Lease};
+use crate::limits::Limits;
+use crate::sharing::{Other, Party};
+use crate::slot;
+use crate::store::{Holder, Ledger};
+
+const PREFIX: &str = "wait-";
+/// Most bytes of a waiter's file that are read.
+const MAX_WAITER: u64 = 64 << 10;
+/// How often a waiter looks whether something changed, and when it tries anyway: a holder that died changed no file.
+const PAUSE: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// One who waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiter {
+    /// Who, written as a lease of no GPU that is over at its `since`, in seconds since the boot.
+    ticket: Lease,
+    /// What it waits for.
+    pub request: Request,
+}
+
+/// What the folder of leases was like at a time; another value means that something changed.
+pub type Mark = Option<contract::inventory::FileId>;
+
+impl Ledger {
+    /// Puts a container at the end of the queue, for so many seconds.
+    ///
+    /// # Errors
+    /// The state folder fails.
+    pub fn queue(&self, request: &Request, holder: &Holder, seconds: u64) -> Result<(), LedgerError> {
+        let unknown = |e: String| LedgerError::new("wait in", &self.path("leases"), &e);
+        let locked = self.lock()?;
+        let last = tickets(&files::names(&self.path("leases"))?).last().map_or(0, |(number, _)| *number);
+        let boot_id = self.machine.boot_id().map_err(unknown)?;
+        // The clock's seconds are whole ones: it must not be over before the waiter's own is.
+        let until = self.machine.boot_seconds().map_err(unknown)?.saturating_add(seconds).saturating_add(1);
+        let nothing = Granted::default();
+        let ticket = Lease::new(&nothing, &holder.held_by(&*self.machine), &boot_id, until);
+        let written = |e: serde_json::Error| unknown(e.to_string());
+        let mut bytes = serde_json::to_vec(&ticket).map_err(written)?;
+        bytes.push(b'\n');
+        bytes.extend(serde_json::to_vec(request).map_err(written)?);
+        locked.place(&format!("leases/{PREFIX}{:010}", last + 1), &bytes)
+    }
+
+    /// Takes a process out of the queue.
+    ///
+    /// # Errors
+    /// The state folder fails.
+    pub fn leave_queue(&self, process: Process) -> Result<(), LedgerError> {
+        let locked = self.lock()?;
+        for (_, name) in tickets(&files::names(&self.path("leases"))?) {
+            if self.waiter(name).is_some_and(|waiter| waiter.process() == Some(process)) {
+                locked.remove(&format!("leases/{name}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Who waits, in order.
+    ///
+    /// # Errors
+    /// The state folder fails.
+    pub fn waiters(&self) -> Result<Vec<Waiter>, LedgerError> {
+        let locked = self.lock()?;
+        self.ahead(&locked, &files::names(&self.path("leases"))?, None)
+    }
+
+    /// What the leases are like now.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        node::file_id(&self.path("leases")).ok()
+    }
+
+    /// Sleeps until the leases are not as they were at the mark; no longer than this, and not long.
+    pub fn sleep_on(&self, mark: Mark, most: Duration) {
+        let end = Instant::now() + most.min(LONGEST);
+        while self.mark() == mark {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(PAUSE));
+        }
+    }
+
+    /// Who waits before a process that waits, or before one that does not: all. The dead leave the queue.
+    pub(crate) fn ahead(
+        &self,
+        locked: &Locked,
+        listing: &[String],
+        me: Option<Process>,
+    ) -> Result<Vec<Waiter>, LedgerError> {
+        let mut ahead = Vec::new();
+        for (_, name) in tickets(listing) {
+            match self.waiter(name) {
+                Some(waiter) if me.is_some() && waiter.process() == me => break,
+                Some(waiter) if self.waits(&waiter) => ahead.push(waiter),
+                _ => {
+                    locked.remove(&format!("leases/{name}"))?;
+                }
+            }
+        }
+        Ok(ahead)
+    }
+
+    fn waiter(&self, name: &str) -> Option<Waiter> {
+        let bytes = files::read(&self.path("leases").join(name), MAX_WAITER).ok()?;
+        let (ticket, request) = bytes.split_at_checked(bytes.iter().position(|byte| *byte == b'\n')?)?;
+        Some(Waiter { ticket: Lease::parse(ticket).ok()?, request: read::document(request).ok()? })
+    }
+
+    fn waits(&self, waiter: &Waiter) -> bool {
+        self.machine.boot_id().is_ok_and(|boot| boot == waiter.ticket.boot_id)
+            && self.machine.boot_seconds().is_ok_and(|now| now <= waiter.ticket.since)
+            && waiter.process().is_some_and(|process| self.machine.is_alive(process))
+    }
+}
+
+impl Waiter {
+    /// What people call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.ticket.holder.name()
+    }
+
+    fn process(&self) -> Option<Process> {
+        match &self.ticket.holder {
+            HeldBy::Container { pid, start, .. } => Some(Process { pid: *pid, start: *start }),
+            _ => None,
+        }
+    }
+}
+
+/// The names of waiters' files, by number.
+fn tickets(listing: &[String]) -> Vec<(u64, &str)> {
+    let number = |name: &str| name.strip_prefix(PREFIX)?.parse().ok();
+    let mut tickets: Vec<(u64, &str)> =
+        listing.iter().filter_map(|name| Some((number(name)?, name.as_str()))).collect();
+    contract::order::sort(&mut tickets);
+    tickets
+}
+
+/// The GPUs (PCI addresses) that are left to those who wait.
+pub(crate) fn set_aside(
+    inventory: &Inventory,
+    others: &[Other<'_>],
+    limits: &Limits,
+    waiters: &[Waiter],
+) -> Vec<String> {
+    let mut aside: Vec<String> = Vec::new();
+    for waiter in waiters {
+        let owner = waiter.ticket.holder.owner();
+        let taken = Party::of(owner, &waiter.request).taken(inventory, others);
+        let closed = limits.closed(inventory, owner, false);
+        let gone = |slot: &str| taken.iter().chain(&aside).any(|gone| gone == slot);
+        let left: Vec<String> = match allocate_where(inventory, &gone, &waiter.request, &[], &Gpu::usable, &closed) {
+            Ok(chosen) => chosen.iter().map(slot::of).collect(),
+            Err(refusal) if refusal.code == Code::CapacityFull => {
+                let free = candidates(inventory, &waiter.request, &closed);
+                free.iter().filter(|one| one.usable()).map(One::slot).filter(|slot| !gone(slot)).collect()
+            }
+            // What it waits for is not there any more.
+            Err(_) => Vec::new(),
+        };
+        aside.extend(left);
+    }
+    aside
+}
+
+#[cfg(test)]
+mod tests;

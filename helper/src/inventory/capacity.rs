@@ -1,0 +1,92 @@
+//! What the operator says that the node has, beside what it has. No I/O, and no judgement of what is granted: that is the
+//! ledger's.
+
+use contract::gpu::Gpu;
+use contract::inventory::{Finding, Inventory};
+use contract::owner::Capacity;
+
+/// What differs. Nothing of it stops anything: what is there counts.
+pub(crate) fn findings(capacity: &Capacity, inventory: &Inventory) -> Vec<Finding> {
+    let finding = |code: &str, message: String| Finding { code: code.into(), stops: false, message };
+    let present = inventory.gpus.len();
+    let kind = Some(capacity.kind.as_str()).filter(|kind| !kind.is_empty());
+    let of_kind = inventory.gpus.iter().filter(|gpu| kind.is_none_or(|kind| gpu.is_kind(kind))).count();
+    let told = |gpu: &Gpu| gpu.model.is_some();
+    let what = kind.map_or_else(|| "GPUs".to_owned(), |kind| format!("GPUs of kind {kind:?}"));
+    let mut findings = Vec::new();
+    if present == 0 && capacity.gpus == 0 {
+        return vec![finding("no-gpu", "no NVIDIA GPU was found, and [capacity] declares none".to_owned())];
+    }
+    // A model that nobody tells is no other model.
+    if let Some(kind) = kind
+        && of_kind == 0
+        && inventory.gpus.iter().any(told)
+    {
+        let models: Vec<&str> = inventory.gpus.iter().filter_map(|gpu| gpu.model.as_deref()).collect();
+        let message =
+            format!("[capacity] declares kind {kind:?}, and the node has {}; what it has counts", once(&models));
+        findings.push(finding("capacity-kind", message));
+    } else if capacity.gpus as usize > of_kind {
+        let declared = capacity.gpus;
+        let message = format!("[capacity] declares {declared} {what}, and the node has {of_kind}; what it has counts");
+        findings.push(finding("capacity-above", message));
+    }
+    findings
+}
+
+fn once(models: &[&str]) -> String {
+    let mut list: Vec<&str> = models.to_vec();
+    list.sort_unstable();
+    list.dedup();
+    list.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_declared_and_what_is_there() {
+        for (gpus, kind, models, expected) in [
+            (0, None, &["NVIDIA L4"][..], vec![]),
+            (1, None, &["NVIDIA L4"], vec![]),
+            (1, None, &["NVIDIA L4", "NVIDIA L4"], vec![]),
+            (2, Some("l4"), &["NVIDIA L4", "NVIDIA L4", "NVIDIA A100"], vec![]),
+            (
+                3,
+                None,
+                &["NVIDIA L4"],
+                vec!["capacity-above: [capacity] declares 3 GPUs, and the node has 1; what it has counts"],
+            ),
+            (
+                2,
+                Some("l4"),
+                &["NVIDIA L4", "NVIDIA A100"],
+                vec![
+                    "capacity-above: [capacity] declares 2 GPUs of kind \"l4\", and the node has 1; what it has counts",
+                ],
+            ),
+            (
+                2,
+                Some("h100"),
+                &["NVIDIA L4", "NVIDIA L4"],
+                vec![
+                    "capacity-kind: [capacity] declares kind \"h100\", and the node has NVIDIA L4; what it has counts",
+                ],
+            ),
+            (2, None, &[], vec!["capacity-above: [capacity] declares 2 GPUs, and the node has 0; what it has counts"]),
+            (0, None, &[], vec!["no-gpu: no NVIDIA GPU was found, and [capacity] declares none"]),
+        ] {
+            let gpu = |model: &&str| Gpu { model: Some((*model).to_owned()), ..Gpu::default() };
+            let inventory = Inventory { gpus: models.iter().map(gpu).collect(), ..Inventory::default() };
+            let capacity = Capacity { gpus, kind: kind.unwrap_or_default().to_owned() };
+            let found: Vec<String> =
+                findings(&capacity, &inventory).iter().map(|it| format!("{}: {}", it.code, it.message)).collect();
+            assert_eq!(found, expected, "{gpus:?} {kind:?} {models:?}");
+            assert!(findings(&capacity, &inventory).iter().all(|finding| !finding.stops));
+        }
+        let silent = Inventory { gpus: vec![Gpu::default()], ..Inventory::default() };
+        let capacity = Capacity { gpus: 0, kind: "h100".into() };
+        assert!(findings(&capacity, &silent).is_empty(), "no model is told");
+    }
+}
