@@ -5,7 +5,7 @@ use std::path::Path;
 use contract::config::RequestPolicy;
 use contract::json::{Node, parse_data, pointer_token};
 use contract::owner::Owner;
-use contract::request::{Asked, KEYS, OFFERED, Source, Words};
+use contract::request::{Asked, KEYS, Source, Words};
 use contract::{Code, Note, Refusal};
 use guard::Workload;
 use ledger::PodContainer;
@@ -202,7 +202,7 @@ fn annotations(spec: &Node<'_>, place: Place<'_>) -> Result<Words, Refusal> {
             let help = if granted.is_some() {
                 format!("the node's agent writes {GRANT_ANNOTATION}{TOKEN} alone")
             } else {
-                format!("known keys are {}", OFFERED.join(", "))
+                format!("known keys are {}", KEYS.join(", "))
             };
             return Err(invalid("unknown request key", &at, value, &help));
         };

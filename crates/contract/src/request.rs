@@ -133,10 +133,6 @@ pub struct Words {
 pub const KEYS: &[&str] =
     &["count", "ids", "profile", "kind", "capabilities", "sharing", "wait", "fallback", "strict", "contract"];
 
-/// The keys that are offered.
-pub const OFFERED: &[&str] =
-    &["count", "ids", "kind", "capabilities", "sharing", "wait", "fallback", "strict", "contract"];
-
 /// Most ids that one request may name.
 const MAX_IDS: usize = 256;
 

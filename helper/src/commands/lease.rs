@@ -39,6 +39,9 @@ struct Acquire {
     holder: String,
     #[command(flatten)]
     which: Which,
+    /// MIG instances of this profile, as in 1g.10gb, instead of whole GPUs
+    #[arg(long)]
+    profile: Option<String>,
     /// Only GPUs of this product, as in a100
     #[arg(long)]
     kind: Option<String>,
@@ -53,7 +56,7 @@ struct Which {
     /// How many GPUs
     #[arg(long, value_name = "N")]
     count: Option<String>,
-    /// Which GPUs: nvidia0, GPU-<uuid>, PCI address; comma-separated
+    /// Which: nvidia0, GPU-<uuid>, PCI address; instances as MIG-<uuid> or nvidia0:1; comma-separated
     #[arg(long, value_name = "IDS")]
     ids: Option<String>,
 }
@@ -128,9 +131,11 @@ pub(crate) fn list(setup: &Setup, out: &mut dyn Write) -> Result<(), Failure> {
 /// One of those who wait, in order.
 fn queued(waiter: &Waiter) -> String {
     let request = &waiter.request;
-    let what = match (request.ids.as_slice(), &request.kind) {
-        ([], None) => table::counted(u64::from(request.count), "GPU", "GPUs"),
-        ([], Some(kind)) => format!("{} of kind {kind}", table::counted(u64::from(request.count), "GPU", "GPUs")),
+    let count = u64::from(request.count);
+    let of_kind = request.kind.as_ref().map_or_else(String::new, |kind| format!(" of kind {kind}"));
+    let what = match (request.ids.as_slice(), &request.profile) {
+        ([], None) => table::counted(count, "GPU", "GPUs") + &of_kind,
+        ([], Some(profile)) => format!("{} of {profile}{of_kind}", table::counted(count, "instance", "instances")),
         (ids, _) => ids.join(", "),
     };
     format!("{} for {what}", table::short(waiter.name()))
@@ -196,7 +201,10 @@ fn document(status: &LeaseStatus, reserved: &[Reserved]) -> Value {
 fn acquire(args: &Acquire, context: &mut Context<'_>, json: bool) -> Result<(), Failure> {
     let mut words = Words::default();
     let Which { count, ids } = &args.which;
-    for (name, flag, value) in [("count", "--count", count), ("ids", "--ids", ids), ("kind", "--kind", &args.kind)] {
+    let which = [("count", "--count", count), ("ids", "--ids", ids)];
+    for (name, flag, value) in
+        which.into_iter().chain([("profile", "--profile", &args.profile), ("kind", "--kind", &args.kind)])
+    {
         if let Some(value) = value {
             words.set(name, flag.to_owned(), value.clone());
         }

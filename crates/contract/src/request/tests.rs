@@ -118,7 +118,10 @@ fn what_is_wrong_is_told_with_what_is_offered_and_without_the_token() {
     let missing = told(r#"{"gpu_ids":["nvidia0"]}"#);
     assert!(missing.contains("gpu_count is missing, and gpu_ids has 1"), "{missing}");
     let unknown = told(r#"{"gpu_count":1,"gpu_cuont":1}"#);
-    assert!(unknown.ends_with("known keys are gpu_count, gpu_ids, gpu_kind, gpu_capabilities"), "{unknown}");
+    assert!(
+        unknown.ends_with("known keys are gpu_count, gpu_ids, gpu_kind, gpu_profile, gpu_capabilities"),
+        "{unknown}"
+    );
     let token = "0123456789abcdef0123456789abcdef";
     for more in [("count", "1"), ("ids", "nvidia0"), ("strict", "true"), ("wait", "3s"), ("strict", "x")] {
         let refusal = words(&[("contract", token), more]).ask(Source::Environment).unwrap_err();
