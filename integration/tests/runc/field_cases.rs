@@ -1,5 +1,6 @@
 //! What people who run GPU containers report, each case as a test under its number: the input that shows it, and the right
-//! outcome. (D16, limits that change: `updates`.)
+//! outcome. (D16, limits that change: `updates`. D19, nodes that are missing: `nodes`. D22 and D23, MIG: `mig`. D39, user
+//! namespaces: `grants`.)
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -157,6 +158,18 @@ fn d24_an_images_variable_is_no_request() -> Result<()> {
     let seen = bench.see("one", &image.env("QUILT_GPU_COUNT", "1"))?;
     assert_eq!(seen.gpus()?.len(), 1);
     assert_ne!(seen.env(VISIBLE), Some("all"));
+    Ok(())
+}
+
+/// Docker Swarm tells a task's generic resources in a variable; to this runtime it is a variable like any other, and an
+/// image's `all` beside it is nothing.
+#[test]
+fn d27_swarms_variable_opens_nothing_that_was_not_asked_for() -> Result<()> {
+    let Some(bench) = Bench::new("d27_swarms_variable_opens_nothing_that_was_not_asked_for", 2)? else { return Ok(()) };
+    let task = Spec::new().env("DOCKER_RESOURCE_NVIDIA-GPU", "GPU-7af7a99b,GPU-e934c858").env(VISIBLE, "all");
+    let seen = bench.see("task", &task)?;
+    assert_eq!((seen.gpus()?, seen.env(VISIBLE)), (BTreeSet::new(), Some("void")));
+    assert_eq!(bench.see("asking", &task.env("QUILT_GPU_COUNT", "1"))?.gpus()?.len(), 1);
     Ok(())
 }
 

@@ -107,6 +107,7 @@ fn containers_side_by_side_have_different_gpus_and_a_full_node_says_so() -> Resu
     Ok(())
 }
 
+/// D39: no node can be made there, so its own are bound.
 #[test]
 fn a_container_in_a_user_namespace_gets_its_gpu_by_bind() -> Result<()> {
     let Some(bench) = Bench::new("a_container_in_a_user_namespace_gets_its_gpu_by_bind", 4)? else { return Ok(()) };

@@ -216,3 +216,17 @@ fn an_instance_that_is_gone_is_not_granted_and_a_new_one_is() -> Result<()> {
     bench.refused("stale", &stale, &["CONTRACT_STALE", "MIG instance gpu0/gi5/ci0 is gone"])?;
     Ok(())
 }
+
+/// The nodes that configure and monitor instances are nobody's, whatever the environment says.
+#[test]
+fn d22_nobody_configures_or_monitors() -> Result<()> {
+    let Some(bench) = cut("d22_nobody_configures_or_monitors", RUNC)? else { return Ok(()) };
+    bench.see("first", &Spec::new().env("QUILT_GPU_COUNT", "1"))?;
+    inventory(&bench, told)?;
+    let asking = Spec::new().annotation("quilt.gpu/count", "1").annotation("quilt.gpu/profile", PROFILE);
+    let monitor = asking.env("NVIDIA_MIG_MONITOR_DEVICES", "all").env("NVIDIA_MIG_CONFIG_DEVICES", "all");
+    assert_eq!(starts(&bench, "monitor", &monitor)?.open_numbers(), expected(&[1]));
+    let plain = Spec::new().env("NVIDIA_MIG_MONITOR_DEVICES", "all").env("NVIDIA_VISIBLE_DEVICES", "all");
+    assert_eq!(starts(&bench, "plain", &plain)?.open_numbers(), BTreeSet::new());
+    ["monitor", "plain"].iter().try_for_each(|id| bench.runc.delete(id, true)?.checked().map(drop))
+}
