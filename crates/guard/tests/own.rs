@@ -82,6 +82,12 @@ fn layers_and_root_file_systems() {
         let spec = Spec::mount(&mount("overlay", "overlay", layers)).text();
         assert!(verdict(&judge_text(&spec, &By::default(), &machine())).starts_with(RESERVED), "{layers:?}");
     }
+    // crun follows a root file system that is a link, and runc refuses one.
+    let mut linked = machine();
+    linked.dir(&format!("{}/rootfs", BUNDLE), |dir| dir.real = "/run".into());
+    let text = Spec::default().text();
+    let hidden_under = |by: &By| hidden(&judge_text(&text, by, &linked));
+    assert_eq!((hidden_under(&common::crun()), hidden_under(&By::default())), (vec!["0 /quilt-gpu".into()], vec![]));
     let root = |path: &str| hides(&machine(), &Spec { root: path.into(), ..Spec::default() });
     assert_eq!(root("/"), ["0 /etc/quilt-gpu", "0 /run/quilt-gpu"]);
     assert_eq!(root("/run"), ["0 /quilt-gpu"]);

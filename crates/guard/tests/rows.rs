@@ -282,6 +282,17 @@ fn files_of_the_kernel() {
         ("A27: type, open", procfs("", r#""readonlyPaths":["/proc/sysrq-trigger"]"#), open, PROCFS),
         ("A27: type, by half", procfs("", r#""readonlyPaths":["/proc/sys/net"]"#), open, PROCFS),
     ]);
+    // Another root than the machine's may write little of it, and of a privileged one nothing is promised.
+    let mapped = r#""uidMappings":[{"containerID":0,"hostID":100000,"size":65536}]"#;
+    let of_mapped = Spec {
+        namespaces: r#"[{"type":"pid"},{"type":"mount"},{"type":"user"}]"#.into(),
+        ..procfs("", &format!(r#""readonlyPaths":[],{mapped}"#))
+    };
+    let of_privileged =
+        Spec { caps: Spec::privileged().caps, rules: Spec::privileged().rules, ..procfs("", r#""readonlyPaths":[]"#) };
+    for (what, spec) in [("mapped", of_mapped), ("privileged", of_privileged)] {
+        assert_eq!(judged(&spec, &by(By::default()), &["mount-procfs-rw"]), "ok", "{what}");
+    }
     let privileged = Spec {
         mounts: format!(
             "{},{}",
@@ -829,6 +840,9 @@ fn overlays_that_are_mounted_already() {
     let privileged = Spec { mounts: bound(VOLUME, "rw").mounts, ..Spec::privileged() };
     let judgement = judge_text(&privileged.text(), &by(By::default()), &volume);
     assert!(judgement.refusals.is_empty() && judgement.notes.iter().any(|note| note.rule == "mount-unresolvable"));
+    let mut dead = on(&overlay(&["/data/v"], &[&lower("/mnt/dead")]), "/data/v");
+    dead.unjudgeable("/mnt/dead");
+    assert_eq!(verdict(&judge_text(&bound("/data/v", "rw").text(), &by(By::default()), &dead)), UNTOLD);
     // An overlay on an overlay, and one whose layers go round.
     let mut stacked = volume;
     let dir =
