@@ -1,8 +1,7 @@
 //! What the helper adds to the audit log: reservations, leases by name, refreshes.
 
-use contract::Granted;
 use ledger::audit::{Audit, Kind, Record};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use shim::Setup;
 
 use crate::exit::Failure;
@@ -17,9 +16,4 @@ pub(crate) fn append<const N: usize>(setup: &Setup, kind: Kind, fields: [(&str, 
         .and_then(|audit| audit.append(&Record { kind, fields }))
         .map(|_| ())
         .map_err(Failure::internal)
-}
-
-/// GPUs by all their names.
-pub(crate) fn gpus(gpus: &[Granted]) -> Value {
-    gpus.iter().map(|gpu| json!({ "name": gpu.name(), "pci": gpu.pci, "uuid": gpu.driver_name() })).collect()
 }

@@ -4,7 +4,7 @@ use contract::json::{parse_data, to_value};
 use contract::key::{Key, sha256};
 use contract::request::Asked;
 use contract::{Code, Contract, Granted, Note, Refusal};
-use ledger::audit::{Audit, AuditError, Kind, Record};
+use ledger::audit::{Audit, AuditError, Kind, Record, gpus};
 use ledger::{HeldBy, Ledger, PodContainer, Reclaimed};
 use serde_json::{Map, Value, json};
 
@@ -121,11 +121,6 @@ pub(crate) fn reclaimed(setup: &Setup, list: &[Reclaimed]) -> Result<(), AuditEr
         fields.insert("message".into(), gone.gone_because.as_str().into());
         append(setup, Kind::Reclaim, fields)
     })
-}
-
-/// GPUs by all their names.
-fn gpus(list: &[Granted]) -> Value {
-    list.iter().map(|gpu| json!({"name": gpu.name(), "pci": gpu.pci, "uuid": gpu.driver_name()})).collect()
 }
 
 /// Records something that happened to a container.

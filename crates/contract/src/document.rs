@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::gpu::{Gpu, Partition, is_uuid, names_part};
+use crate::gpu::{self, Gpu, Partition, is_uuid, names_part};
 use crate::inventory::{DeviceNode, DriverFile, Facts, Library, pci_address};
 use crate::json::Node;
 use crate::read::{FromJson, ReadError};
@@ -198,8 +198,11 @@ impl Granted {
     /// The name tenants know: `nvidiaN`, or the PCI address; of a part with its position behind, `nvidiaN:1`.
     #[must_use]
     pub fn name(&self) -> String {
-        let gpu = self.minor.map_or_else(|| self.pci.clone(), |minor| format!("nvidia{minor}"));
-        self.partition.as_ref().map_or_else(|| gpu.clone(), |part| format!("{gpu}:{}", part.index))
+        let gpu = gpu::name(&self.pci, self.minor);
+        match &self.partition {
+            Some(part) => format!("{gpu}:{}", part.index),
+            None => gpu,
+        }
     }
 
     /// The name that the driver's libraries know it by, where one is known: a UUID, or for a part `MIG-GPU-<uuid>/<gi>/<ci>`.

@@ -207,6 +207,26 @@ impl Gpu {
             || pci_address(&lower).is_some_and(|pci| pci == self.pci)
     }
 
+    /// Whether every word of a kind is a word of the model: `a10` is not an A100.
+    #[must_use]
+    pub fn is_kind(&self, kind: &str) -> bool {
+        let words = |text: &str| {
+            text.to_ascii_lowercase()
+                .split(|c: char| !c.is_ascii_alphanumeric())
+                .filter(|word| !word.is_empty())
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let model = words(self.model.as_deref().unwrap_or_default());
+        words(kind).iter().all(|word| model.contains(word))
+    }
+
+    /// The name tenants know: `nvidiaN`, or the PCI address.
+    #[must_use]
+    pub fn name(&self) -> String {
+        name(&self.pci, self.minor)
+    }
+
     /// Why this partition cannot be granted now, itself or with its GPU; nothing when it can.
     #[must_use]
     pub fn without<'a>(&'a self, partition: &'a Partition) -> Option<&'a Unavailable> {
@@ -230,12 +250,14 @@ impl Gpu {
     /// The short name of a partition: `0:1`; of a GPU without a position, `nvidia3:1`.
     #[must_use]
     pub fn short_name(&self, partition: &Partition) -> String {
-        match (self.index, self.minor) {
-            (Some(index), _) => format!("{index}:{}", partition.index),
-            (None, Some(minor)) => format!("nvidia{minor}:{}", partition.index),
-            (None, None) => format!("{}:{}", self.pci, partition.index),
-        }
+        let gpu = self.index.map_or_else(|| self.name(), |index| index.to_string());
+        format!("{gpu}:{}", partition.index)
     }
+}
+
+/// The name that tenants know a GPU by: `nvidiaN`, or the PCI address.
+pub(crate) fn name(pci: &str, minor: Option<u32>) -> String {
+    minor.map_or_else(|| pci.to_owned(), |minor| format!("nvidia{minor}"))
 }
 
 /// Whether a name means this part of a GPU: `MIG-GPU-<uuid>/<gi>/<ci>`, the only form before driver 470, or
@@ -251,22 +273,6 @@ pub(crate) fn names_part(id: &str, of_gpu: &dyn Fn(&str) -> bool, (gi, ci): (u32
 /// Whether a word is this UUID, in any case.
 pub(crate) fn is_uuid(word: &str, uuid: Option<&str>) -> bool {
     uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(word))
-}
-
-impl Gpu {
-    /// Whether every word of a kind is a word of the model: `a10` is not an A100.
-    #[must_use]
-    pub fn is_kind(&self, kind: &str) -> bool {
-        let words = |text: &str| {
-            text.to_ascii_lowercase()
-                .split(|c: char| !c.is_ascii_alphanumeric())
-                .filter(|word| !word.is_empty())
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
-        let model = words(self.model.as_deref().unwrap_or_default());
-        words(kind).iter().all(|word| model.contains(word))
-    }
 }
 
 impl State {
@@ -288,9 +294,7 @@ impl State {
             Self::Busy => "gpu-busy",
         }
     }
-}
 
-impl State {
     /// What a number of GPUs is said to be: `2 lost`.
     #[must_use]
     pub fn in_words(self) -> &'static str {

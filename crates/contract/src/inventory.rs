@@ -236,6 +236,14 @@ impl FromJson for LowLevel {
     }
 }
 
+impl Inventory {
+    /// All device nodes: of GPUs, of their partitions, and those that all share.
+    pub fn nodes(&self) -> impl Iterator<Item = &DeviceNode> {
+        let of_parts = self.gpus.iter().flat_map(|gpu| &gpu.partitions).flat_map(|part| &part.nodes);
+        self.gpus.iter().flat_map(|gpu| &gpu.nodes).chain(of_parts).chain(&self.control)
+    }
+}
+
 /// A PCI address in sysfs spelling, from `0000:41:00.0`, `00000000:41:00.0`, `41:00.0`, in any case.
 #[must_use]
 pub fn pci_address(text: &str) -> Option<String> {

@@ -9,7 +9,7 @@ mod terms;
 use serde::Serialize;
 
 pub use document::from_json;
-pub use terms::{Fallback, Sharing, Terms};
+pub use terms::{Fallback, Sharing, Terms, seconds};
 
 use crate::capability::Capabilities;
 use crate::json::Node;
@@ -247,7 +247,7 @@ impl Words {
             matches!(text, "exclusive" | "owner")
         })?;
         read("wait", "a number with s, m or h, as in 30s", &mut |text| {
-            let seconds = terms::seconds(text);
+            let seconds = seconds(text);
             terms.wait = seconds.unwrap_or_default();
             seconds.is_some()
         })?;

@@ -66,9 +66,11 @@ fn by_count(
         let help = "ask for 1 or more, or leave the request out for no GPU";
         return refused(Code::InvalidGpuRequest, "request-count", "0 GPUs are asked for".to_owned(), help);
     }
-    let mut matching = candidates(inventory, request, closed);
+    let mut matching = partitions::matching(inventory, kind, profile);
+    let all = matching.len();
+    matching.retain(|one| one.closed_by(closed).is_none());
     let present = matching.len();
-    let kept = partitions::matching(inventory, kind, profile).len() - present;
+    let kept = all - present;
     let of_kind = kind.map_or_else(String::new, |kind| format!(" of kind {kind:?}"));
     let asked = match profile {
         Some(profile) if present + kept == 0 => {
@@ -120,7 +122,7 @@ pub(crate) fn candidates<'a>(inventory: &'a Inventory, request: &Request, closed
         [] => partitions::matching(inventory, request.kind.as_deref(), request.profile.as_deref()),
         ids => ids.iter().filter_map(|id| find(inventory, id).ok()).collect(),
     };
-    meant.retain(|one| !closed.iter().any(|(pci, _)| *pci == one.gpu.pci));
+    meant.retain(|one| one.closed_by(closed).is_none());
     meant
 }
 
@@ -134,8 +136,7 @@ fn by_ids(
     let chosen = named_ones(inventory, request)?;
     let place = request.place("ids");
     let named = || request.ids.iter().zip(&chosen);
-    let kept = |one: &One<'_>| closed.iter().find(|(pci, _)| *pci == one.gpu.pci).map(|(_, rule)| *rule);
-    if let Some((id, rule)) = named().find_map(|(id, one)| Some((id, kept(one)?))) {
+    if let Some((id, rule)) = named().find_map(|(id, one)| Some((id, one.closed_by(closed)?))) {
         return Err(limits::refusal(id, rule).at(place, id));
     }
     if let Some(refusal) = named().find_map(|(id, one)| Some(one.refusal(id, usable)?.at(place, id))) {

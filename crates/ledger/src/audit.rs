@@ -13,8 +13,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use contract::Granted;
 use contract::key::sha256;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::LedgerError;
 use crate::files::{Locked, PATIENCE, crash_point, own_folder};
@@ -30,6 +31,12 @@ const LOG: &str = "audit.jsonl";
 const MAX_LINE: usize = 64 << 10;
 /// Fields that the log itself writes.
 const OWN: [&str; 4] = ["seq", "prev", "kind", "time"];
+
+/// GPUs as every record names them: by all their names.
+#[must_use]
+pub fn gpus(list: &[Granted]) -> Value {
+    list.iter().map(|gpu| json!({ "name": gpu.name(), "pci": gpu.pci, "uuid": gpu.driver_name() })).collect()
+}
 
 /// What a record is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

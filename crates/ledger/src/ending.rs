@@ -42,8 +42,8 @@ impl Ledger {
         slots.iter().try_for_each(|slot| locked.remove(&Name::path(slot, tag)).map(|_| ()))
     }
 
-    /// What a deleted container's lease becomes while processes are left in its cgroup, or have the GPU open outside it. Not knowing is no reason here: the
-    /// low-level runtime says that the container is gone.
+    /// What a deleted container's lease becomes while processes are left in its cgroup, or have the GPU open outside it. Not
+    /// knowing is no reason here: the low-level runtime says that the container is gone.
     fn draining(&self, name: &Name) -> Option<Lease> {
         let lease = self.read(name).ok()?;
         let (container, cgroup, made, pod) = match &lease.holder {

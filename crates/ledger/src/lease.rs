@@ -255,8 +255,8 @@ impl Lease {
     }
 }
 
-/// A lease's file name: `<slot>@<tag>` (see [`crate::slot`]), where the tag is the holder's key, `r-` and a token, or `d-` and the key of a
-/// container that is deleted.
+/// A lease's file name: `<slot>@<tag>` (see [`crate::slot`]), where the tag is the holder's key, `r-` and a token, or `d-` and
+/// the key of a container that is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) slot: String,

@@ -6,7 +6,7 @@
 //! | `sharing`, `limits` | which leases and which rules of the operator are in whose way | nothing |
 //! | [`mod@draft`] | what does a container with these GPUs get | nothing |
 //! | `lease` | what stands in a lease, and does its holder still live | the machine, through [`Liveness`] |
-//! | `slot` | what does a lease take, and what does that exclude | nothing |
+//! | [`mod@slot`] | what does a lease take, and what does that exclude | nothing |
 //! | `store` | grant | the state folder |
 //! | `waiting` | who waits for GPUs, in which order | the state folder |
 //! | `ending` | release, reclaim | the state folder |
@@ -50,7 +50,7 @@ mod pods;
 mod query;
 mod reservation;
 mod sharing;
-mod slot;
+pub mod slot;
 mod store;
 mod waiting;
 

@@ -16,7 +16,8 @@ impl Lease {
 }
 
 /// The slot of something granted.
-pub(crate) fn of(granted: &Granted) -> String {
+#[must_use]
+pub fn of(granted: &Granted) -> String {
     whose(&granted.pci, granted.partition.as_ref())
 }
 
@@ -30,7 +31,8 @@ fn whose(pci: &str, part: Option<&GrantedPartition>) -> String {
 }
 
 /// The slot of a part of a GPU.
-pub(crate) fn of_part(gpu: &Gpu, part: &Partition) -> String {
+#[must_use]
+pub fn of_part(gpu: &Gpu, part: &Partition) -> String {
     written(&gpu.pci, part.gi, part.ci)
 }
 

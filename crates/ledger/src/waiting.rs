@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use contract::gpu::Gpu;
 use contract::inventory::Inventory;
 use contract::request::Request;
-use contract::{Code, Granted, read};
+use contract::{Code, read, record};
 use node::process::Process;
+use serde::Serialize;
 
 use crate::LedgerError;
 use crate::allocate::{One, allocate_where, candidates};
 use crate::files::{self, Locked};
-use crate::lease::{HeldBy, Lease};
+use crate::lease::HeldBy;
 use crate::limits::Limits;
 use crate::sharing::{Other, Party};
 use crate::slot;
@@ -30,13 +31,19 @@ const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// One who waits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Waiter {
-    /// Who, written as a lease of no GPU that is over at its `since`, in seconds since the boot.
-    ticket: Lease,
+    /// Who.
+    holder: HeldBy,
+    /// The boot in which it waits.
+    boot_id: String,
+    /// Until when, in seconds since that boot.
+    until: u64,
     /// What it waits for.
     pub request: Request,
 }
+
+record!(open Waiter { holder, boot_id, until, request });
 
 /// What the folder of leases was like at a time; another value means that something changed.
 pub type Mark = Option<contract::inventory::FileId>;
@@ -53,12 +60,8 @@ impl Ledger {
         let boot_id = self.machine.boot_id().map_err(unknown)?;
         // The clock's seconds are whole ones: it must not be over before the waiter's own is.
         let until = self.machine.boot_seconds().map_err(unknown)?.saturating_add(seconds).saturating_add(1);
-        let nothing = Granted::default();
-        let ticket = Lease::new(&nothing, &holder.held_by(&*self.machine), &boot_id, until);
-        let written = |e: serde_json::Error| unknown(e.to_string());
-        let mut bytes = serde_json::to_vec(&ticket).map_err(written)?;
-        bytes.push(b'\n');
-        bytes.extend(serde_json::to_vec(request).map_err(written)?);
+        let waiter = Waiter { holder: holder.held_by(&*self.machine), boot_id, until, request: request.clone() };
+        let bytes = serde_json::to_vec(&waiter).map_err(|e| unknown(e.to_string()))?;
         locked.place(&format!("leases/{PREFIX}{:010}", last + 1), &bytes)
     }
 
@@ -124,14 +127,12 @@ impl Ledger {
     }
 
     fn waiter(&self, name: &str) -> Option<Waiter> {
-        let bytes = files::read(&self.path("leases").join(name), MAX_WAITER).ok()?;
-        let (ticket, request) = bytes.split_at_checked(bytes.iter().position(|byte| *byte == b'\n')?)?;
-        Some(Waiter { ticket: Lease::parse(ticket).ok()?, request: read::document(request).ok()? })
+        read::document(&files::read(&self.path("leases").join(name), MAX_WAITER).ok()?).ok()
     }
 
     fn waits(&self, waiter: &Waiter) -> bool {
-        self.machine.boot_id().is_ok_and(|boot| boot == waiter.ticket.boot_id)
-            && self.machine.boot_seconds().is_ok_and(|now| now <= waiter.ticket.since)
+        self.machine.boot_id().is_ok_and(|boot| boot == waiter.boot_id)
+            && self.machine.boot_seconds().is_ok_and(|now| now <= waiter.until)
             && waiter.process().is_some_and(|process| self.machine.is_alive(process))
     }
 }
@@ -140,11 +141,11 @@ impl Waiter {
     /// What people call it.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.ticket.holder.name()
+        self.holder.name()
     }
 
     fn process(&self) -> Option<Process> {
-        match &self.ticket.holder {
+        match &self.holder {
             HeldBy::Container { pid, start, .. } => Some(Process { pid: *pid, start: *start }),
             _ => None,
         }
@@ -160,7 +161,7 @@ fn tickets(listing: &[String]) -> Vec<(u64, &str)> {
     tickets
 }
 
-/// The GPUs (PCI addresses) that are left to those who wait.
+/// The slots that are left to those who wait.
 pub(crate) fn set_aside(
     inventory: &Inventory,
     others: &[Other<'_>],
@@ -169,7 +170,7 @@ pub(crate) fn set_aside(
 ) -> Vec<String> {
     let mut aside: Vec<String> = Vec::new();
     for waiter in waiters {
-        let owner = waiter.ticket.holder.owner();
+        let owner = waiter.holder.owner();
         let taken = Party::of(owner, &waiter.request).taken(inventory, others);
         let closed = limits.closed(inventory, owner, false);
         let gone = |slot: &str| taken.iter().chain(&aside).any(|gone| gone == slot);

@@ -141,7 +141,7 @@ fn reserve(
         ("contract", reserved.contract.id.as_str().into()),
         ("pod", json!(pod)),
         ("request", json!(request)),
-        ("gpus", record::gpus(&reserved.contract.gpus)),
+        ("gpus", ledger::audit::gpus(&reserved.contract.gpus)),
         ("seconds", seconds.into()),
     ];
     let recorded = shim::restore::settle(&ledger, setup)

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use contract::gpu::{Gpu, Partition, Unavailable};
 use contract::inventory::{Filter, Inventory, LowLevel};
-use ledger::Ledger;
 use ledger::audit::Kind;
+use ledger::{Ledger, slot};
 use serde::Serialize;
 use serde_json::json;
 use shim::Setup;
@@ -157,12 +157,7 @@ fn differing<T: PartialEq + std::fmt::Display>(listed: Vec<T>, there: Vec<T>) ->
 
 /// A time as people write it: `30s`, `2m`.
 fn patience(text: &str) -> Result<Duration, String> {
-    let seconds = |number: &str, each: u64| number.parse::<u64>().ok()?.checked_mul(each);
-    let time = match (text.strip_suffix('s'), text.strip_suffix('m')) {
-        (Some(number), _) => seconds(number, 1),
-        (_, Some(number)) => seconds(number, 60),
-        _ => None,
-    };
+    let time = contract::request::seconds(text);
     let time = time.filter(|seconds| *seconds <= MOST_PATIENCE).map(Duration::from_secs);
     time.ok_or_else(|| format!("write a time as in 30s or 2m, at most {MOST_PATIENCE} seconds"))
 }
@@ -308,7 +303,7 @@ fn rows(inventory: &Inventory, gpu: &Gpu, leased: &[String]) -> Vec<[String; 8]>
             part.uuid.clone().unwrap_or_default(),
             format!("MIG {}", part.profile),
             String::new(),
-            lease(&format!("{}:{}.{}", gpu.pci, part.gi, part.ci), why.is_none()),
+            lease(&slot::of_part(gpu, part), why.is_none()),
             state(why, "usable"),
         ]
     };

@@ -228,7 +228,7 @@ fn acquire(args: &Acquire, context: &mut Context<'_>, json: bool) -> Result<(), 
     let granted = ledger.acquire_named(&inventory, &request, &args.holder);
     shim::restore::settle(&ledger, &context.setup).map_err(Failure::internal)?;
     let gpus = granted?;
-    let fields = [("holder", args.holder.as_str().into()), ("gpus", record::gpus(&gpus))];
+    let fields = [("holder", args.holder.as_str().into()), ("gpus", ledger::audit::gpus(&gpus))];
     record::append(&context.setup, ledger::audit::Kind::Reserve, fields)?;
     let why = if args.explain { ledger.explain(&inventory, &request, &gpus) } else { Vec::new() };
     if json {

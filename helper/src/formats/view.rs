@@ -2,6 +2,7 @@
 
 use contract::gpu::{Gpu, MigMode, Partition, State};
 use contract::inventory::Inventory;
+use ledger::slot;
 use serde::Serialize;
 
 /// What a GPU is used for now.
@@ -77,7 +78,7 @@ pub(crate) fn views<'a>(inventory: &'a Inventory, taken: &dyn Fn(&str) -> bool) 
 }
 
 fn view<'a>(gpu: &'a Gpu, taken: &dyn Fn(&str) -> bool) -> View<'a> {
-    let id = gpu.minor.map_or_else(|| gpu.pci.clone(), |minor| format!("nvidia{minor}"));
+    let id = gpu.name();
     let lease = |taken: bool| if taken { Lease::Leased } else { Lease::Free };
     let part = |part: &'a Partition| Part {
         id: format!("{id}:{}", part.index),
@@ -88,7 +89,7 @@ fn view<'a>(gpu: &'a Gpu, taken: &dyn Fn(&str) -> bool) -> View<'a> {
         memory_mb: part.memory_mb,
         health: gpu.without(part).map_or("ok", |it| it.state.rule()),
         why: gpu.without(part).map(|it| it.why.as_str()),
-        lease: lease(taken(&format!("{}:{}.{}", gpu.pci, part.gi, part.ci))),
+        lease: lease(taken(&slot::of_part(gpu, part))),
     };
     View {
         vendor: &gpu.vendor,

@@ -57,9 +57,7 @@ fn lines(inventory: &Inventory) -> BTreeMap<String, Known> {
         let text = format!("{}, {}, {}", part.profile, uuid.unwrap_or("uuid unknown"), state.unwrap_or("usable"));
         add(format!("mig instance {}/{} of {}", part.gi, part.ci, gpu.pci), text, None);
     }
-    let of_parts = inventory.gpus.iter().flat_map(|gpu| &gpu.partitions).flat_map(|part| &part.nodes);
-    let nodes = inventory.gpus.iter().flat_map(|gpu| &gpu.nodes).chain(of_parts).chain(&inventory.control);
-    for node in nodes {
+    for node in inventory.nodes() {
         add(format!("node {}", node.path), described(node), None);
     }
     for library in &inventory.libraries {

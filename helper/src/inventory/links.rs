@@ -48,9 +48,7 @@ pub(crate) fn make(host: &Host, inventory: &Inventory) -> Result<Vec<String>, St
 
 /// The nodes that their numbers do not lead to.
 fn without<'a>(host: &Host, inventory: &'a Inventory) -> impl Iterator<Item = &'a DeviceNode> {
-    let of_parts = inventory.gpus.iter().flat_map(|gpu| &gpu.partitions).flat_map(|part| &part.nodes);
-    let nodes = inventory.gpus.iter().flat_map(|gpu| &gpu.nodes).chain(of_parts).chain(&inventory.control);
-    nodes.filter(|node| {
+    inventory.nodes().filter(|node| {
         let leads = fs::metadata(link(host, node)).is_ok_and(|there| {
             let number = (major(there.rdev()), minor(there.rdev()));
             there.file_type().is_char_device() && number == (u64::from(node.major), u64::from(node.minor))

@@ -86,8 +86,9 @@ impl FromJson for Fallback {
     }
 }
 
-/// The seconds of a time as a request writes it: `30s`, `5m`, `2h`.
-pub(super) fn seconds(text: &str) -> Option<u64> {
+/// The seconds of a time as people write it: `30s`, `5m`, `2h`.
+#[must_use]
+pub fn seconds(text: &str) -> Option<u64> {
     let unit = match text.as_bytes().last()? {
         b's' => 1,
         b'm' => 60,

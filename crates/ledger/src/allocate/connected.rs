@@ -24,7 +24,7 @@ pub(super) fn best<'a>(
         wanted,
         best: None,
     };
-    if sets(free.len(), wanted) <= MOST {
+    if is_exact(free.len(), wanted) {
         search.all(0, &mut Vec::with_capacity(wanted), (0, 0));
     } else {
         (0..free.len()).for_each(|seed| search.gathered(seed));

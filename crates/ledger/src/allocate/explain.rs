@@ -4,7 +4,7 @@ use contract::gpu::{Gpu, LinkKind};
 use contract::inventory::Inventory;
 use contract::request::Request;
 
-use super::{connected, is_kind};
+use super::{connected, count as gpus, is_kind};
 
 /// Why `chosen` (slots) answers the request: one sentence a line.
 ///
@@ -32,7 +32,7 @@ pub(crate) fn explain(
     lines.extend(set.iter().map(|gpu| of_one(gpu, previous)));
     for (at, a) in set.iter().enumerate() {
         let later = set.get(at + 1..).unwrap_or_default();
-        lines.extend(later.iter().map(|b| format!("{} and {}: {}", name(a), name(b), way(a, b, inventory))));
+        lines.extend(later.iter().map(|b| format!("{} and {}: {}", a.name(), b.name(), way(a, b, inventory))));
     }
     lines.push(because(inventory, &free, chosen.len(), previous));
     lines
@@ -41,7 +41,7 @@ pub(crate) fn explain(
 fn of_one(gpu: &Gpu, previous: &[String]) -> String {
     let numa = gpu.numa.filter(|numa| *numa >= 0).map_or_else(String::new, |numa| format!(", NUMA node {numa}"));
     let had = if previous.contains(&gpu.pci) { ", the holder had it before" } else { "" };
-    format!("{} ({}){numa}{had}", name(gpu), gpu.pci)
+    format!("{} ({}){numa}{had}", gpu.name(), gpu.pci)
 }
 
 fn way(a: &Gpu, b: &Gpu, inventory: &Inventory) -> String {
@@ -75,14 +75,6 @@ fn because(inventory: &Inventory, free: &[&Gpu], wanted: usize, previous: &[Stri
         };
         format!("{looked}; among equals, {tie}")
     }
-}
-
-fn name(gpu: &Gpu) -> String {
-    gpu.minor.map_or_else(|| gpu.pci.clone(), |minor| format!("nvidia{minor}"))
-}
-
-fn gpus(n: usize) -> String {
-    format!("{n} GPU{}", if n == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

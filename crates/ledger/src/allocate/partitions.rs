@@ -6,6 +6,7 @@ use contract::request::Request;
 use contract::{Code, Granted, Refusal};
 
 use super::{is_kind, unavailable};
+use crate::limits::Closed;
 use crate::slot;
 
 /// A GPU, or a part of it.
@@ -28,6 +29,11 @@ impl One<'_> {
     /// Why it cannot be granted; a whole GPU that is cut has no reason of its own.
     pub(super) fn why(&self) -> Option<&Unavailable> {
         self.part.map_or(self.gpu.unavailable.as_ref(), |part| self.gpu.without(part))
+    }
+
+    /// The rule that keeps it from who asks.
+    pub(super) fn closed_by(&self, closed: &[Closed<'_>]) -> Option<&'static str> {
+        closed.iter().find(|(pci, _)| *pci == self.gpu.pci).map(|(_, rule)| *rule)
     }
 
     /// Whether it can be granted by count.
