@@ -12,6 +12,7 @@ mod formats;
 mod handover;
 mod input;
 pub mod inventory;
+mod judged;
 mod nvml;
 mod record;
 mod smi;

@@ -231,5 +231,11 @@ pub fn trusted(contract: &Contract, setup: &Setup) -> Result<(), Refusal> {
             return Err(stale("file", &format!("{path} is another file than when the inventory was made")));
         }
     }
-    Ok(())
+    // The low-level runtime opens them by their paths, later.
+    let files = contract.files.iter().filter(|f| f.is_pinned()).map(|f| f.host_path.as_str());
+    let files = contract.libraries.iter().map(|l| l.host_path.as_str()).chain(files);
+    match node::exchangeable(files, setup.config.host.driver_root()) {
+        Some(why) => Err(stale("file", &format!("the driver's files could be exchanged: {why}"))),
+        None => Ok(()),
+    }
 }

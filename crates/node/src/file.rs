@@ -39,7 +39,9 @@ pub(crate) fn id_of(fd: impl AsFd) -> nix::Result<(FileStat, FileId)> {
     Ok((stat, id(&stat)))
 }
 
-fn id(stat: &FileStat) -> FileId {
+/// What a file was when it was looked at.
+#[must_use]
+pub fn id(stat: &FileStat) -> FileId {
     FileId {
         dev: stat.st_dev,
         ino: stat.st_ino,

@@ -8,9 +8,9 @@ use std::path::{Component, Path, PathBuf};
 use contract::inventory::FileId;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, lstat, stat};
 
-use crate::error::NodeError;
+use crate::error::{NodeError, words};
 use crate::file;
 
 /// A file that only root could have written.
@@ -111,18 +111,53 @@ fn check_folder(path: &Path, folder: &OwnedFd) -> Result<(), TrustError> {
     only_root_writes(path, &stat)
 }
 
-/// A POSIX ACL that lets others write shows in the group bits; a sticky folder still lets anyone put things in.
 fn only_root_writes(path: &Path, stat: &FileStat) -> Result<(), TrustError> {
+    fault(stat).map_or(Ok(()), |why| Err(untrusted(path, &why)))
+}
+
+/// What is wrong with a file or folder that only root may be able to change; nothing when that is so.
+///
+/// A POSIX ACL that lets others write shows in the group bits; a sticky folder still lets anyone put things in.
+#[must_use]
+pub fn fault(stat: &FileStat) -> Option<String> {
     if stat.st_uid != 0 {
-        return Err(untrusted(path, &format!("belongs to user {}, must belong to root", stat.st_uid)));
+        return Some(format!("belongs to user {}, must belong to root", stat.st_uid));
     }
-    if stat.st_mode & 0o022 != 0 {
-        return Err(untrusted(
-            path,
-            &format!("may be written by others than root (mode {:04o}), must not be", stat.st_mode & 0o7777),
-        ));
+    (stat.st_mode & 0o022 != 0)
+        .then(|| format!("may be written by others than root (mode {:04o}), must not be", stat.st_mode & 0o7777))
+}
+
+/// The same of a folder on the way to a file. In the store of Nix users that build may add, and cannot exchange: it is
+/// sticky, and whatever a path leads to next must be root's too.
+#[must_use]
+pub fn folder_fault(path: &str, stat: &FileStat) -> Option<String> {
+    let store = path.ends_with("/nix/store") && stat.st_uid == 0 && stat.st_mode & Mode::S_ISVTX.bits() != 0;
+    if store { None } else { fault(stat) }
+}
+
+/// The first folder from `root` down to one of these files in which others than root could put another in its place, and
+/// why. The files are named by absolute paths without links.
+#[must_use]
+pub fn exchangeable<'a>(files: impl Iterator<Item = &'a str>, root: &str) -> Option<String> {
+    let id = |stat: &FileStat| (stat.st_dev, stat.st_ino);
+    let root = stat(root).ok().map(|stat| id(&stat));
+    let mut judged: Vec<&str> = Vec::new();
+    for mut path in files {
+        while let Some((folder, _)) = path.rsplit_once('/').filter(|(folder, _)| !judged.contains(folder)) {
+            judged.push(folder);
+            let named = if folder.is_empty() { "/" } else { folder };
+            let (why, last) = match lstat(named) {
+                Ok(stat) => (folder_fault(named, &stat), root == Some(id(&stat))),
+                Err(errno) => (Some(format!("cannot be looked at: {}", words(errno))), true),
+            };
+            match why {
+                Some(why) => return Some(format!("{named} {why}")),
+                None if last => break,
+                None => path = folder,
+            }
+        }
     }
-    Ok(())
+    None
 }
 
 fn untrusted(path: &Path, why: &str) -> TrustError {

@@ -39,6 +39,49 @@ fn refused(path: &Path, at_fault: &Path, part: &str) {
 }
 
 #[test]
+fn a_file_is_exchangeable_through_any_folder_below_the_root() {
+    if !is_root("a_file_is_exchangeable_through_any_folder_below_the_root") {
+        return;
+    }
+    let folder = TempDir::new_in("/run").unwrap();
+    let root = folder.path().join("root");
+    let at = |name: &str| root.join(name);
+    let (good, bad) = (at("usr/lib/libcuda.so.1"), at("nix/store/abc/lib/libcuda.so.1"));
+    for file in [&good, &bad] {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+    }
+    // Above the root is the operator's business.
+    mode(folder.path(), 0o1777);
+    mode(&at("nix/store"), 0o1775);
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let files = [path(&good), path(&bad)];
+    let judged = || node::exchangeable(files.iter().map(String::as_str), root.to_str().unwrap());
+    assert_eq!(judged(), None, "the store is sticky, and what lies in it root's");
+    let words = |name: &str, why: &str| Some(format!("{} {why}", path(&at(name))));
+    for (name, bits, owner, why) in [
+        ("usr/lib", 0o775, 0, "may be written by others than root (mode 0775), must not be"),
+        ("usr", 0o1777, 0, "may be written by others than root (mode 1777), must not be"),
+        ("nix/store", 0o775, 0, "may be written by others than root (mode 0775), must not be"),
+        ("nix/store", 0o1775, 7, "belongs to user 7, must belong to root"),
+        ("nix/store/abc", 0o555, 7, "belongs to user 7, must belong to root"),
+        ("", 0o755, 7, "belongs to user 7, must belong to root"),
+    ] {
+        let name = name.to_owned();
+        chown(at(&name), Some(owner), None).unwrap();
+        mode(&at(&name), bits);
+        assert_eq!(judged(), words(&name, why).map(|words| words.replace("root/ ", "root ")), "{name}");
+        chown(at(&name), Some(0), None).unwrap();
+        mode(&at(&name), if name == "nix/store" { 0o1775 } else { 0o755 });
+        assert_eq!(judged(), None, "{name}");
+    }
+    fs::rename(at("usr"), at("moved")).unwrap();
+    symlink("moved", at("usr")).unwrap();
+    assert!(judged().is_some(), "a link now");
+    fs::remove_file(at("usr")).unwrap();
+    assert!(judged().unwrap().contains("cannot be looked at"));
+}
+
+#[test]
 fn only_what_root_alone_can_change_is_read() {
     if !is_root("only_what_root_alone_can_change_is_read") {
         return;

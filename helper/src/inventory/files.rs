@@ -5,6 +5,8 @@ use contract::inventory::{DriverFile, FileId, FileKind, Finding, Library};
 use linker::elf::{Class, Elf, Kind};
 use linker::families;
 
+use super::root::Fault;
+
 /// Libraries of the driver packages that have a version of their own, so that the file name cannot say whose they are.
 const OWN_VERSION: [&str; 7] = [
     "libnvidia-api",
@@ -30,8 +32,8 @@ pub(crate) struct Candidate {
     pub(crate) found_by: String,
     /// The file's identity.
     pub(crate) id: FileId,
-    /// Owned by root, and nobody else can write it.
-    pub(crate) trusted: bool,
+    /// Why others than root could write or exchange it; nothing when nobody can.
+    pub(crate) fault: Option<Fault>,
 }
 
 /// A file that is no library, and where a container would have it.
@@ -64,7 +66,7 @@ impl Candidate {
         };
         match elf.soname.as_deref() {
             Some(own) if own != soname => Some(format!("it calls itself {own}")),
-            _ if !self.trusted => Some("others than root can write it".to_owned()),
+            _ if self.fault.is_some() => self.fault.as_ref().map(|Fault { path, why }| format!("{path} {why}")),
             _ if self.tree != tree => {
                 let part =
                     |tree: &str| if tree.is_empty() { "the system's own".to_owned() } else { format!("/{tree}") };
@@ -74,16 +76,15 @@ impl Candidate {
         }
     }
 
-    /// Containers would run whatever somebody else puts into it.
-    fn untrusted(&self) -> Finding {
-        Finding {
-            code: "file-untrusted".into(),
-            stops: false,
-            message: format!(
-                "{} is left out: others than root can write it; `chown root` and `chmod go-w` mend that",
-                self.real
-            ),
+    /// Containers, and this program, would run whatever somebody else puts there. A folder is told once.
+    fn told_of_fault(&self, findings: &mut Vec<Finding>) -> bool {
+        let Some(Fault { path, why }) = &self.fault else { return false };
+        let what = if *path == self.real { "it" } else { "what lies there" };
+        let message = format!("{path} {why}: {what} is left out; `chown root` and `chmod go-w` mend that");
+        if !findings.iter().any(|finding| finding.message == message) {
+            findings.push(Finding { code: "file-untrusted".into(), stops: false, message });
         }
+        true
     }
 }
 
@@ -115,8 +116,7 @@ pub(crate) fn libraries(
         if known || capabilities.is_empty() || doubtful {
             continue;
         }
-        if !candidate.trusted {
-            findings.push(candidate.untrusted());
+        if candidate.told_of_fault(&mut findings) {
             continue;
         }
         libraries.push(Library {
@@ -137,18 +137,19 @@ pub(crate) fn libraries(
     (libraries, tree, findings)
 }
 
-/// The installation that has the loaded driver's main library.
+/// The installation that has the loaded driver's main library: one that is given out, else one that says why it is not.
 fn installation(candidates: &[(Candidate, Option<Elf>)], version: &str) -> &'static str {
-    let of = |needed: &str| {
+    let of = |needed: &str, faulty: bool| {
         let stem = needed.split(".so").next().unwrap_or(needed);
         let name = format!("{stem}.so.{version}");
         let is = |(candidate, elf): &&(Candidate, Option<Elf>)| {
             let right = elf.as_ref().is_some_and(|elf| elf.kind == Kind::Shared && elf.class == Class::Elf64);
-            right && candidate.trusted && candidate.name() == name
+            right && candidate.fault.is_some() == faulty && candidate.name() == name
         };
         candidates.iter().find(is).map(|(candidate, _)| candidate.tree)
     };
-    NEEDED.into_iter().find_map(of).unwrap_or_default()
+    let any = |faulty| NEEDED.into_iter().find_map(|needed| of(needed, faulty));
+    any(false).or_else(|| any(true)).unwrap_or_default()
 }
 
 /// What a search that found too little, or too much, means.
@@ -203,8 +204,7 @@ pub(crate) fn files(extras: Vec<Extra>, tree: &str, version: &str) -> (Vec<Drive
         if !here || candidate.is_of_another(version) || files.iter().any(|file| file.path == path) {
             continue;
         }
-        if !candidate.trusted {
-            findings.push(candidate.untrusted());
+        if candidate.told_of_fault(&mut findings) {
             continue;
         }
         if let Some(library) = leads {

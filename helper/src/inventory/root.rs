@@ -1,20 +1,32 @@
 //! The driver root: files looked up below it as a process confined to it would, links included. Reads only.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use contract::inventory::FileId;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, SFlag, fstat};
 
 /// An open driver root.
 pub(crate) struct Root {
     handle: OwnedFd,
     real: String,
+    /// What was found wrong with folders in it, by their path there, without links.
+    judged: RefCell<HashMap<String, Option<Fault>>>,
+}
+
+/// Why others than root could put something else in a file's place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The file, or the folder on the way to it, on the host.
+    pub(crate) path: String,
+    /// What is wrong with it.
+    pub(crate) why: String,
 }
 
 /// A regular file in it.
@@ -25,8 +37,8 @@ pub(crate) struct Found {
     pub(crate) real: String,
     /// Its identity.
     pub(crate) id: FileId,
-    /// Owned by root, and nobody else can write it.
-    pub(crate) trusted: bool,
+    /// Why it is not root's alone; nothing when nobody else can write it, or exchange it on its whole way in this root.
+    pub(crate) fault: Option<Fault>,
 }
 
 impl Root {
@@ -34,13 +46,17 @@ impl Root {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let handle = open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
         let real = real(&handle)?;
-        Ok(Self { handle, real })
+        Ok(Self { handle, real, judged: RefCell::default() })
     }
 
     /// A folder in it, as a root of its own.
     pub(crate) fn below(&self, path: &str) -> io::Result<Self> {
         let handle = self.at(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?.into();
-        Ok(Self { real: real(&handle)?, handle })
+        let real = real(&handle)?;
+        // Whoever could exchange the folder could exchange all in it.
+        let above = self.within(self.inside(&real), &real);
+        let judged = RefCell::new(above.into_iter().map(|fault| (String::new(), Some(fault))).collect());
+        Ok(Self { handle, real, judged })
     }
 
     /// A host path as a path in this root.
@@ -72,18 +88,49 @@ impl Root {
     /// A regular file, opened for reading.
     pub(crate) fn file(&self, path: &str) -> io::Result<Found> {
         let file = self.at(path, OFlag::O_RDONLY)?;
-        let facts = file.metadata()?;
-        if !facts.is_file() {
+        let facts = fstat(&file)?;
+        if SFlag::from_bits_truncate(facts.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
             return Err(io::Error::other("not a regular file"));
         }
-        let id = FileId {
-            dev: facts.dev(),
-            ino: facts.ino(),
-            size: facts.size(),
-            ctime: facts.ctime(),
-            ctime_nsec: facts.ctime_nsec(),
+        let real = real(&file)?;
+        let own = node::fault(&facts).map(|why| Fault { path: real.clone(), why });
+        let fault = own.or_else(|| {
+            let above = self.inside(&real).map(|path| path.rsplit_once('/').map_or("", |(above, _)| above));
+            self.within(above, &real)
+        });
+        Ok(Found { real, id: node::id(&facts), fault, file })
+    }
+
+    /// As [`Root::folder`]; what does not lie in this root cannot be judged.
+    fn within(&self, path: Option<&str>, real: &str) -> Option<Fault> {
+        let elsewhere = || Some(Fault { path: real.to_owned(), why: format!("does not lie in {}", self.real) });
+        path.map_or_else(elsewhere, |path| self.folder(path))
+    }
+
+    /// What is wrong with a folder, or with one on the way to it from this root. Of the folders on a path the first that
+    /// others can change stays where it is, so looking one after the other misses none.
+    fn folder(&self, path: &str) -> Option<Fault> {
+        if let Some(known) = self.judged.borrow().get(path) {
+            return known.clone();
+        }
+        let above = (!path.is_empty()).then(|| path.rsplit_once('/').map_or("", |(above, _)| above));
+        let fault = above.and_then(|above| self.folder(above)).or_else(|| self.folder_alone(path));
+        self.judged.borrow_mut().insert(path.to_owned(), fault.clone());
+        fault
+    }
+
+    fn folder_alone(&self, path: &str) -> Option<Fault> {
+        let real = format!("{}/{path}", self.real.trim_end_matches('/'));
+        let real = if path.is_empty() { self.real.clone() } else { real };
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+        let inside = if path.is_empty() { "." } else { path };
+        let why = match openat2(&self.handle, inside, how).and_then(fstat) {
+            Ok(facts) => node::folder_fault(&real, &facts)?,
+            Err(cause) => format!("cannot be looked at: {cause}"),
         };
-        Ok(Found { real: real(&file)?, id, trusted: facts.uid() == 0 && facts.mode() & 0o022 == 0, file })
+        Some(Fault { path: real, why })
     }
 }
 

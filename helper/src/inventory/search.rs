@@ -126,7 +126,7 @@ impl Search<'_> {
             tree: self.outer.inside(&found.real).map_or("", tree),
             found_by: format!("{}{rule}", self.prefix),
             id: found.id,
-            trusted: found.trusted,
+            fault: found.fault.clone(),
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) fn files(host: &Host) -> Vec<Extra> {
         };
         // Whoever may connect to a socket may write it; what counts is whose it is.
         let ours = kind != FileKind::Mps || there.uid() == 0;
-        let candidate = Candidate { real, tree: "", found_by: format!("/{name}"), id, trusted: true };
+        let candidate = Candidate { real, tree: "", found_by: format!("/{name}"), id, fault: None };
         let capabilities = capabilities.to_vec();
         (is && ours).then(|| Extra { path: format!("/{name}"), kind, capabilities, candidate, leads: None })
     };

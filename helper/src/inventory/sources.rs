@@ -6,11 +6,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use contract::config::{Host, Nvml};
-use contract::inventory::{FileKind, Inventory};
+use contract::inventory::{DriverFile, FileKind, Inventory, Library};
 
 use super::told::{Answer, Kind, Message, NVML, SMI, Silence};
 use crate::child::{self, Trouble};
-use crate::smi;
+use crate::{judged, smi};
 
 /// The driver may have to start every GPU first, which takes seconds on large machines.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -26,14 +26,15 @@ pub(super) fn ask(host: &Host, seen: &Inventory) -> Vec<Answer> {
     if seen.facts.driver_version.is_none() || asked.is_empty() {
         return Vec::new();
     }
-    let mut answers = Vec::new();
+    // The program is nothing without the library, and would find one by itself that nobody has judged.
     let library = seen.libraries.iter().find(|library| library.soname == "libnvidia-ml.so.1" && library.bits == 64);
-    answers.extend(library.map(|library| nvml(&own, &library.host_path, &asked)));
+    let Some(library) = library else { return Vec::new() };
+    let mut answers = vec![nvml(&own, library, &asked)];
     let others_would_fail = |answer: &Answer| !matches!(answer, Err(Silence { kind: Kind::Failed, .. }));
     if !answers.iter().any(others_would_fail) {
         let program =
             seen.files.iter().find(|file| file.kind == FileKind::Program && file.path.ends_with("/nvidia-smi"));
-        answers.extend(program.map(|program| nvidia_smi(&own, host.driver_root(), &program.host_path)));
+        answers.extend(program.map(|program| nvidia_smi(&own, host.driver_root(), program, library)));
     }
     answers
 }
@@ -43,9 +44,10 @@ fn own_program() -> Option<PathBuf> {
     if cfg!(test) { None } else { std::env::current_exe().ok() }
 }
 
-fn nvml(own: &Path, library: &str, asked: &[&str]) -> Answer {
+fn nvml(own: &Path, library: &Library, asked: &[&str]) -> Answer {
     let mut command = Command::new(own);
-    command.args(["source", "nvml", library]).args(asked);
+    command.args(["source", "nvml", &library.host_path, &judged::word(&library.id)]).args(asked);
+    let library = library.host_path.as_str();
     let (printed, _) = child::output(&mut command, LIMIT, MOST).map_err(|trouble| silence(NVML, library, &trouble))?;
     message(&printed).unwrap_or_else(|| {
         Err(Silence::failed(NVML, format!("the process that asked {library} ended without an answer")))
@@ -58,14 +60,16 @@ fn message(printed: &[u8]) -> Option<Answer> {
     contract::read::document::<Message>(line).ok()?.answer()
 }
 
-fn nvidia_smi(own: &Path, root: &str, program: &str) -> Answer {
-    let inside =
-        std::fs::canonicalize(root).ok().and_then(|root| Some(Path::new(program).strip_prefix(root).ok()?.to_owned()));
-    let Some(inside) = inside else {
-        return Err(Silence::failed(SMI, format!("{program} does not lie in {root}")));
+fn nvidia_smi(own: &Path, root: &str, program: &DriverFile, library: &Library) -> Answer {
+    let real = std::fs::canonicalize(root).unwrap_or_default();
+    let inside = |path: &str| {
+        let inside = Path::new(path).strip_prefix(&real).map(|inside| Path::new("/").join(inside));
+        inside.map_err(|_| Silence::failed(SMI, format!("{path} does not lie in {root}")))
     };
     let mut command = Command::new(own);
-    command.args(["source", "program", root]).arg(Path::new("/").join(inside)).args(["--", "-q", "-x"]);
+    command.args(["source", "program", root]).arg(inside(&program.host_path)?).arg(judged::word(&program.id));
+    command.arg(inside(&library.host_path)?).arg(judged::word(&library.id)).args(["--", "-q", "-x"]);
+    let program = program.host_path.as_str();
     let (printed, success) =
         child::output(&mut command, LIMIT, MOST).map_err(|trouble| silence(SMI, program, &trouble))?;
     let answer = smi::told(&printed);

@@ -11,6 +11,7 @@ use node::pci::Device;
 use super::*;
 use crate::inventory::files::{Candidate, Extra};
 use crate::inventory::nodes::AtName;
+use crate::inventory::root::Fault;
 
 pub(super) const VERSION: &str = "535.309.01";
 
@@ -106,7 +107,7 @@ fn candidate(path: &str) -> Candidate {
         tree: "",
         found_by: "test".into(),
         id: FileId { dev: 1, ino: 2, size: 3, ctime: 4, ctime_nsec: 5 },
-        trusted: true,
+        fault: None,
     }
 }
 
@@ -333,15 +334,19 @@ fn libraries_by_class_name_and_version_of_their_own() {
     assert_eq!(known, expected.map(|(soname, bits)| (soname.to_owned(), bits)));
 }
 
+fn fault() -> Option<Fault> {
+    Some(Fault { path: "/usr/lib64".into(), why: "belongs to user 7, must belong to root".into() })
+}
+
 #[test]
 fn files_that_others_can_write_are_left_out() {
     let mut made = Made::new();
-    made.programs[0].candidate.trusted = false;
+    made.programs[0].candidate.fault = fault();
     let inventory = made.inventory();
     assert_eq!((codes(&inventory).as_slice(), inventory.files.len()), (&[("file-untrusted", false)][..], 0));
 
     let mut made = Made::new();
-    made.libraries[0].0.trusted = false;
+    made.libraries[0].0.fault = fault();
     assert_eq!(codes(&made.inventory()), [("file-untrusted", false), ("library-missing", true)]);
 }
 
@@ -349,7 +354,7 @@ fn files_that_others_can_write_are_left_out() {
 fn a_library_that_is_there_and_not_given_out_says_why() {
     type Change = fn(&mut Made);
     let table: [(Change, &str); 4] = [
-        (|made| made.libraries[0].0.trusted = false, "others than root can write it"),
+        (|made| made.libraries[0].0.fault = fault(), "/usr/lib64 belongs to user 7"),
         (|made| made.libraries[0].1 = None, "it is no ELF library"),
         (|made| made.libraries[0].1.as_mut().unwrap().kind = Kind::Other(0), "it is no ELF library"),
         (|made| made.libraries[0].1.as_mut().unwrap().soname = Some("libother.so.1".into()), "libother.so.1"),

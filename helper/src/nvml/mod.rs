@@ -7,6 +7,8 @@ mod gpu;
 mod links;
 mod mig;
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use contract::gpu::{State, Unavailable};
@@ -16,9 +18,10 @@ use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_
 
 use crate::inventory::told::{Answer, Kind, NVML, Silence, Told, ToldGpu};
 
-/// Loads the library, by its absolute path, and asks it about these GPUs and all others that it lists.
-pub(crate) fn tell(library: &Path, asked: &[String]) -> Answer {
-    let nvml = Nvml::builder().lib_path(library.as_os_str()).init().map_err(|cause| silence(library, &cause))?;
+/// Loads the open library, which is called so, and asks it about these GPUs and all others that it lists.
+pub(crate) fn tell(library: &Path, open: &File, asked: &[String]) -> Answer {
+    let path = format!("/proc/self/fd/{}", open.as_raw_fd());
+    let nvml = Nvml::builder().lib_path(path.as_ref()).init().map_err(|cause| silence(library, &cause))?;
     let (devices, mut gpus) = devices(&nvml, asked);
     gpus.extend(devices.iter().map(|(pci, device)| gpu::told(&nvml, pci, device)));
     contract::order::sort_by(&mut gpus, |a, b| a.pci.cmp(&b.pci));

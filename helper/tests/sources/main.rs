@@ -6,7 +6,7 @@ mod node;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -82,9 +82,7 @@ fn mig_devices_are_told_with_their_ids_and_profiles() {
     let topology = topology("a100-mig");
     let Some(node) = Node::of(&topology) else { return };
     let library = node.root().join(format!("{LIBRARIES}/libnvidia-ml.so.{}", topology.driver_version));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quilt-gpu"));
-    command.env_clear().args(["source", "nvml"]).arg(library).args(topology.gpus.iter().map(|gpu| &gpu.pci));
-    let told: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    let told = told_by(&library, &judged(&library), topology.gpus.iter().map(|gpu| &gpu.pci));
     let instances = |gpu: usize| -> Vec<Value> {
         let all = told["told"]["gpus"][gpu]["instances"].as_array().unwrap().iter();
         all.map(|it| json!([it["index"], it["gi"], it["ci"], it["profile"], it["memory_mb"]])).collect()
@@ -103,6 +101,54 @@ fn mig_devices_are_told_with_their_ids_and_profiles() {
     let uuid = &topology.gpus[7].instances[1].as_ref().unwrap().uuid;
     assert_eq!(told["told"]["gpus"][7]["instances"][1]["uuid"], json!(uuid));
     assert_eq!(instances(0), [] as [Value; 0]);
+}
+
+/// What a file is, in the form in which one of our processes tells another.
+fn judged(file: &Path) -> String {
+    let it = fs::metadata(file).unwrap();
+    format!("{}:{}:{}:{}:{}", it.dev(), it.ino(), it.size(), it.ctime(), it.ctime_nsec())
+}
+
+fn told_by<'a>(library: &Path, judged: &str, gpus: impl Iterator<Item = &'a String>) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quilt-gpu"));
+    command.env_clear().args(["source", "nvml"]).arg(library).arg(judged).args(gpus);
+    serde_json::from_slice(&command.output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn a_library_that_was_exchanged_since_is_not_loaded() {
+    let topology = topology("l4");
+    let Some(node) = Node::of(&topology) else { return };
+    let library = node.root().join(format!("{LIBRARIES}/libnvidia-ml.so.{}", topology.driver_version));
+    let judged = judged(&library);
+    assert_eq!(told_by(&library, &judged, [].iter())["told"]["source"], "nvml");
+    fs::copy(&library, node.root().join("other")).unwrap();
+    fs::rename(node.root().join("other"), &library).unwrap();
+    let told = told_by(&library, &judged, [].iter());
+    assert!(told["silence"]["why"].as_str().unwrap().contains("is another file than a moment ago"), "{told}");
+}
+
+/// The library and the program of somebody else's folder would run as root, with every refresh.
+#[test]
+fn nothing_of_a_folder_that_others_can_write_is_run() {
+    let topology = topology("l4");
+    let Some(node) = Node::of(&topology) else { return };
+    let Some(()) = prints_a_file(&node, "") else { return };
+    chown(node.root().join(LIBRARIES), Some(65534), None).unwrap();
+    let inventory = node.refreshed();
+    assert_eq!((&inventory["gpus"][0]["memory_mb"], findings(&inventory)), (&Value::Null, vec![]));
+    let all = inventory["findings"].as_array().unwrap();
+    let untrusted: Vec<_> = all.iter().filter(|finding| finding["code"] == "file-untrusted").collect();
+    let named = untrusted[0]["message"].as_str().unwrap();
+    let folder = format!("{} belongs to user 65534", node.root().join(LIBRARIES).display());
+    assert!(untrusted.len() == 1 && named.starts_with(&folder), "{inventory}");
+
+    // The library in order, and the program not.
+    chown(node.root().join(LIBRARIES), Some(0), None).unwrap();
+    node.put(&format!("{LIBRARIES}/{}", fake_nvml::BESIDE), b"{");
+    assert!(findings(&node.refreshed()).iter().any(|(_, message)| message.starts_with("nvidia-smi tells nothing")));
+    chown(node.root().join("usr/bin"), Some(65534), None).unwrap();
+    assert!(!findings(&node.refreshed()).iter().any(|(_, message)| message.starts_with("nvidia-smi tells nothing")));
 }
 
 #[test]
@@ -310,25 +356,30 @@ int main(int argc, char **argv) {
 #[test]
 fn without_nvml_the_program_is_asked_inside_the_driver_root() {
     let topology = topology("l4");
-    let Some(node) = Node::without_nvml(&topology) else { return };
+    let Some(node) = Node::of(&topology) else { return };
+    // NVML's library is the installation's, and tells nothing.
+    node.put(&format!("{LIBRARIES}/{}", fake_nvml::BESIDE), b"{");
+    let of_the_program = |inventory: &Value| -> Vec<_> {
+        findings(inventory).into_iter().filter(|(_, message)| !message.starts_with("nvml tells nothing")).collect()
+    };
     let xml = format!(
         "<?xml version=\"1.0\" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v12.dtd\">\n<nvidia_smi_log><driver_version>550.54.15</driver_version><cuda_version>12.4</cuda_version><attached_gpus>1</attached_gpus><gpu id=\"00000000:31:00.0\"><uuid>{}</uuid><minor_number>0</minor_number><fb_memory_usage><total>23034 MiB</total></fb_memory_usage></gpu></nvidia_smi_log>\n",
         topology.gpus[0].uuid
     );
     let Some(()) = prints_a_file(&node, &xml) else { return };
     let inventory = node.refreshed();
-    assert_eq!(findings(&inventory), []);
+    assert_eq!(of_the_program(&inventory), []);
     assert_eq!(inventory["gpus"][0]["memory_mb"], 23034);
     assert!(inventory["gpus"][0]["sources"].as_array().unwrap().contains(&json!(["memory_mb", "nvidia-smi"])));
 
     // A document that ends in the middle says nothing, and nothing is forgotten.
     node.put("answer.xml", xml.replace("</nvidia_smi_log>", "").as_bytes());
     let inventory = node.refreshed();
-    assert!(findings(&inventory)[0].1.contains("ends in the middle"), "{inventory}");
+    assert!(of_the_program(&inventory)[0].1.contains("ends in the middle"), "{inventory}");
     assert_eq!(inventory["gpus"][0]["memory_mb"], 23034);
 
     // What others can write is not run.
     let program = node.root().join("usr/bin/nvidia-smi");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o777)).unwrap();
-    assert_eq!(findings(&node.refreshed()), []);
+    assert_eq!(of_the_program(&node.refreshed()), []);
 }

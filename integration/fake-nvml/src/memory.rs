@@ -67,7 +67,8 @@ pub(crate) fn own_path() -> Option<PathBuf> {
     }
     // SAFETY: dladdr found the object, so its name is a string that lives as long as the object.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+    // It may have been loaded by an open descriptor.
+    std::fs::canonicalize(OsStr::from_bytes(name.to_bytes())).ok()
 }
 
 pub(crate) fn put<T>(to: *mut T, value: T) -> Result<(), Return> {

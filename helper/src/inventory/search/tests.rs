@@ -1,7 +1,7 @@
 //! The search over made-up driver roots on disk.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use super::*;
@@ -127,7 +127,7 @@ fn programs_and_who_can_write_them() {
     let seen: Vec<_> = driver(&handle, &[])
         .files
         .into_iter()
-        .map(|file| (file.path, file.candidate.found_by, file.candidate.trusted))
+        .map(|file| (file.path, file.candidate.found_by, file.candidate.fault.is_none()))
         .take(3)
         .collect();
     let line = |name: &str, folder: &str, trusted| (format!("/usr/bin/{name}"), folder.to_owned(), trusted);
@@ -139,4 +139,72 @@ fn programs_and_who_can_write_them() {
             line("nvidia-smi", "usr/local/bin", is_root)
         ]
     );
+}
+
+/// Who can write a folder can exchange what lies there, whoever owns the file.
+#[test]
+fn a_file_in_somebody_elses_folder_is_left_out_and_the_folder_named() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: only root's files are given out");
+        return;
+    }
+    const LIB: &str = "usr/lib/x86_64-linux-gnu";
+    const STORE: &str = "nix/store/abc-nvidia/lib";
+    const INNER: &str = "run/nvidia/driver";
+    // Where the library lies, whose folder it is, its mode, and whether what lies there is left out.
+    for (library, folder, owner, mode, left_out) in [
+        (LIB, "usr/lib", 0, 0o755, false),
+        (LIB, LIB, 65534, 0o755, true),
+        (LIB, LIB, 0, 0o775, true),
+        (LIB, "usr", 0, 0o1777, true),
+        (LIB, "usr/lib", 65534, 0o755, true),
+        (LIB, "", 65534, 0o755, true),
+        (LIB, "opt", 65534, 0o755, false),
+        (STORE, "nix/store", 0, 0o1775, false),
+        (STORE, "nix/store", 65534, 0o1775, true),
+        (STORE, "nix/store/abc-nvidia", 65534, 0o755, true),
+        (&format!("{INNER}/{LIB}"), "run/nvidia", 65534, 0o755, true),
+        (&format!("{INNER}/{LIB}"), INNER, 0, 0o777, true),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        for name in ["libcuda", "libnvidia-ml"] {
+            put(root, &format!("{library}/{name}.so.535.1"), &elf(&format!("{name}.so.1")));
+        }
+        link(root, "run/opengl-driver/lib", "/nix/store/abc-nvidia/lib");
+        fs::create_dir_all(root.join("opt")).unwrap();
+        chown(root.join(folder), Some(owner), None).unwrap();
+        fs::set_permissions(root.join(folder), fs::Permissions::from_mode(mode)).unwrap();
+        let found = driver(&Root::open(root).unwrap(), &[]);
+        let (libraries, _, findings) = super::super::files::libraries(found.libraries, "535.1");
+        let what = format!("{library} {folder} {owner} {mode:o}");
+        assert_eq!(libraries.len(), if left_out { 0 } else { 2 }, "{what}");
+        let named = format!("{} ", root.join(folder).to_str().unwrap().trim_end_matches('/'));
+        let named = findings.iter().filter(|it| it.code == "file-untrusted" && it.message.starts_with(&named));
+        assert_eq!(named.count(), usize::from(left_out), "{what}: {findings:?}");
+        let missing = findings.iter().any(|it| it.code == "library-missing" && it.message.contains("must "));
+        assert_eq!(missing, left_out, "{what}: {findings:?}");
+    }
+}
+
+#[test]
+fn links_count_by_where_they_lead() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: only root's files are given out");
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    put(root, "opt/mine/libcuda.so.535.1", &elf("libcuda.so.1"));
+    put(root, "usr/lib/real/libnvidia-ml.so.535.1", &elf("libnvidia-ml.so.1"));
+    link(root, "usr/lib64/libcuda.so.1", "/opt/mine/libcuda.so.535.1");
+    link(root, "opt/mine/libnvidia-ml.so.1", "/usr/lib/real/libnvidia-ml.so.535.1");
+    chown(root.join("opt/mine"), Some(65534), None).unwrap();
+    let found = driver(&Root::open(root).unwrap(), &["/opt/mine".to_owned()]);
+    let fault = |name: &str| {
+        let of = |(candidate, _): &&(Candidate, Option<Elf>)| candidate.real.ends_with(name);
+        found.libraries.iter().find(of).unwrap().0.fault.clone().map(|fault| fault.path)
+    };
+    assert_eq!(fault("libcuda.so.535.1"), Some(root.join("opt/mine").to_str().unwrap().to_owned()));
+    assert_eq!(fault("libnvidia-ml.so.535.1"), None);
 }
