@@ -8,7 +8,7 @@ use crate::capability::Capabilities;
 use crate::cuda;
 use crate::exception::{Exceptions, GuardedCapability};
 use crate::json::Node;
-use crate::owner::{Capacity, Internal, Owner, Tables};
+use crate::owner::{Capacity, Internal, Owner, Tables, names_a_kind};
 use crate::read::{FromJson, ReadError, Settings};
 use crate::{settings, word};
 use table::{before_the_line, line_of, table_node};
@@ -384,6 +384,11 @@ impl Config {
         if let Some(path) = host.driver_folders.iter().find(|path| !path.starts_with('/')) {
             wrong.get_or_insert(format!("/host/driver_folders: {path:?} is not an absolute path"));
             host.driver_folders.clear();
+        }
+        let kind = &mut self.capacity.kind;
+        if !kind.is_empty() && !names_a_kind(kind) {
+            wrong.get_or_insert(format!("/capacity/kind: {kind:?} has no letter or digit"));
+            kind.clear();
         }
         if self.request.reservation_seconds == 0 || self.request.pod_reservation_seconds == 0 {
             let why = "with 0 every reservation is over at once";

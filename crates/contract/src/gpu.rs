@@ -221,6 +221,12 @@ impl Gpu {
         words(kind).iter().all(|word| model.contains(word))
     }
 
+    /// The same where nobody tells the model: it may be any.
+    #[must_use]
+    pub fn may_be_kind(&self, kind: &str) -> bool {
+        self.model.is_none() || self.is_kind(kind)
+    }
+
     /// The name tenants know: `nvidiaN`, or the PCI address.
     #[must_use]
     pub fn name(&self) -> String {

@@ -4,6 +4,7 @@
 //! An owner is never the tenant's word. What cannot be read here gives nobody anything.
 
 use crate::gpu::Gpu;
+use crate::inventory::pci_address;
 use crate::json::Node;
 use crate::key::id_is_plain;
 use crate::read::{FromJson, ReadError, Settings, field, only, replace};
@@ -87,18 +88,65 @@ impl FromJson for Internal {
         if internal.gpus.is_empty() && internal.kind.is_none() {
             return Err(ReadError::new("it must name gpus or a kind"));
         }
+        for (index, id) in internal.gpus.iter().enumerate() {
+            if let Some(why) = no_gpu(id) {
+                return Err(ReadError::new(format!("{id:?} {why}")).inside(&index.to_string()).inside("gpus"));
+            }
+        }
+        if internal.kind.as_deref().is_some_and(|kind| !names_a_kind(kind)) {
+            return Err(ReadError::new("it has no letter or digit").inside("kind"));
+        }
         Ok(internal)
     }
 }
 
+/// Why this can be the name of no GPU; nothing when it can.
+fn no_gpu(id: &str) -> Option<&'static str> {
+    let lower = id.to_ascii_lowercase();
+    if lower.starts_with("mig-") || lower.contains("mig") && lower.contains(':') {
+        return Some("is a part of a GPU, which cannot be kept by itself; name the GPU");
+    }
+    let hexadecimal = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_uuid = |uuid: &str| uuid.split('-').map(str::len).eq([8, 4, 4, 4, 12]) && uuid.split('-').all(hexadecimal);
+    let is_minor = |minor: &str| minor.parse().is_ok_and(|number: u8| number.to_string() == minor);
+    let is = lower.strip_prefix("gpu-").is_some_and(is_uuid)
+        || lower.strip_prefix("nvidia").is_some_and(is_minor)
+        || pci_address(&lower).is_some();
+    (!is).then_some("is no PCI address, no GPU-… UUID in full and no nvidiaN")
+}
+
+/// Whether a kind says anything: one without a word would mean every GPU.
+pub(crate) fn names_a_kind(kind: &str) -> bool {
+    kind.bytes().any(|byte| byte.is_ascii_alphanumeric())
+}
+
 impl Internal {
-    /// Whether a GPU is kept from somebody.
+    /// Whether a GPU is kept from somebody; `all` are the node's. One that nobody can tell from a GPU that is meant is kept
+    /// as that one: the driver tells a UUID when the GPU was opened, and a minor while it holds it.
     #[must_use]
-    pub fn keeps(&self, gpu: &Gpu, from: Option<&str>) -> bool {
-        let meant =
-            self.gpus.iter().any(|id| gpu.is_named(id)) || self.kind.as_deref().is_some_and(|kind| gpu.is_kind(kind));
+    pub fn keeps(&self, gpu: &Gpu, all: &[Gpu], from: Option<&str>) -> bool {
+        let named = |id: &String| gpu.is_named(id) || may_be_named(gpu, id) && !is_one_of(all, id);
+        let meant = self.gpus.iter().any(named) || self.kind.as_deref().is_some_and(|kind| gpu.may_be_kind(kind));
         meant && !self.only.iter().any(|who| Some(who.as_str()) == from)
     }
+
+    /// What it names and no GPU is known by now, and the GPUs that are kept as it.
+    pub fn unmatched<'a>(&'a self, all: &'a [Gpu]) -> impl Iterator<Item = (&'a str, Vec<&'a Gpu>)> {
+        let ids = self.gpus.iter().filter(|id| !is_one_of(all, id));
+        let by_id = ids.map(|id| (id.as_str(), all.iter().filter(|gpu| may_be_named(gpu, id)).collect()));
+        let kind = self.kind.as_deref().filter(|kind| !all.iter().any(|gpu| gpu.model.is_some() && gpu.is_kind(kind)));
+        by_id.chain(kind.map(|kind| (kind, all.iter().filter(|gpu| gpu.may_be_kind(kind)).collect())))
+    }
+}
+
+fn is_one_of(all: &[Gpu], id: &str) -> bool {
+    all.iter().any(|gpu| gpu.is_named(id))
+}
+
+/// Whether a GPU lacks the name that tells it from this one.
+fn may_be_named(gpu: &Gpu, id: &str) -> bool {
+    let begins = |with: &str| id.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
+    begins("GPU-") && gpu.uuid.is_none() || begins("nvidia") && gpu.minor.is_none()
 }
 
 /// `[capacity]`: what the operator says that the node has for containers.
@@ -140,30 +188,65 @@ mod tests {
         }
     }
 
+    fn internal(gpus: &[&str], kind: Option<&str>) -> Internal {
+        Internal {
+            gpus: gpus.iter().map(|id| (*id).to_owned()).collect(),
+            kind: kind.map(str::to_owned),
+            only: vec!["red".into(), "vm:a".into()],
+        }
+    }
+
+    fn gpu(uuid: Option<&str>, minor: Option<u32>, model: Option<&str>) -> Gpu {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        Gpu { pci: "0000:41:00.0".into(), uuid: owned(uuid), minor, model: owned(model), ..Gpu::default() }
+    }
+
     #[test]
     fn internal_gpus_are_kept_from_all_others() {
-        let gpu = Gpu {
-            pci: "0000:41:00.0".into(),
-            uuid: Some("GPU-1".into()),
-            minor: Some(3),
-            model: Some("NVIDIA H100 PCIe".into()),
-            ..Gpu::default()
-        };
+        let gpu = gpu(Some("GPU-1"), Some(3), Some("NVIDIA H100 PCIe"));
         for (gpus, kind, from, kept) in [
             (&["41:00.0"][..], None, None, true),
             (&["gpu-1"], None, Some("blue"), true),
             (&["nvidia3"], None, Some("red"), false),
             (&["nvidia1"], None, None, false),
+            (&["GPU-2"], None, None, false),
             (&[], Some("h100"), Some("blue"), true),
             (&[], Some("h100"), Some("vm:a"), false),
             (&[], Some("a100"), None, false),
         ] {
-            let internal = Internal {
-                gpus: gpus.iter().map(|id| (*id).to_owned()).collect(),
-                kind: kind.map(str::to_owned),
-                only: vec!["red".into(), "vm:a".into()],
-            };
-            assert_eq!(internal.keeps(&gpu, from), kept, "{gpus:?} {kind:?} {from:?}");
+            let all = [gpu.clone()];
+            assert_eq!(internal(gpus, kind).keeps(&gpu, &all, from), kept, "{gpus:?} {kind:?} {from:?}");
         }
+    }
+
+    /// A GPU that was not opened since boot has no UUID yet, one of a virtual machine no minor.
+    #[test]
+    fn what_is_not_known_of_a_gpu_keeps_it_as_long_as_it_could_be_the_one() {
+        let model = Some("NVIDIA H100 PCIe");
+        // What is not known of the GPU, what is kept, of whom the rest of the node is, whether the GPU is kept.
+        for (unknown, gpus, kind, other, kept) in [
+            (gpu(None, Some(0), model), &["GPU-1"][..], None, gpu(Some("GPU-2"), Some(1), model), true),
+            (gpu(None, Some(0), model), &["gpu-1"], None, gpu(Some("GPU-1"), Some(1), model), false),
+            (gpu(None, Some(0), model), &["nvidia1"], None, gpu(Some("GPU-2"), Some(2), model), false),
+            (gpu(Some("GPU-1"), None, model), &["nvidia0"], None, gpu(Some("GPU-2"), Some(1), model), true),
+            (gpu(Some("GPU-1"), None, model), &["nvidia1"], None, gpu(Some("GPU-2"), Some(1), model), false),
+            (gpu(None, None, model), &["0000:42:00.0"], None, gpu(None, None, model), false),
+            (gpu(None, Some(0), None), &[], Some("a100"), gpu(None, Some(1), Some("NVIDIA A100")), true),
+            (gpu(None, Some(0), model), &[], Some("a100"), gpu(None, Some(1), None), false),
+        ] {
+            let all = [unknown.clone(), other];
+            let internal = internal(gpus, kind);
+            assert_eq!(internal.keeps(&unknown, &all, None), kept, "{gpus:?} {kind:?} {unknown:?}");
+            assert!(!internal.keeps(&unknown, &all, Some("red")), "{gpus:?} {kind:?}");
+        }
+    }
+
+    #[test]
+    fn what_no_gpu_is_known_by_is_told_with_those_that_are_kept_for_it() {
+        let model = Some("NVIDIA H100 PCIe");
+        let all = [gpu(Some("GPU-1"), Some(0), model), gpu(None, Some(1), None)];
+        let internal = internal(&["GPU-1", "GPU-2", "nvidia1", "nvidia9", "41:00.0", "0000:99:00.0"], Some("a100"));
+        let told: Vec<_> = internal.unmatched(&all).map(|(id, kept)| (id, kept.len())).collect();
+        assert_eq!(told, [("GPU-2", 1), ("nvidia9", 0), ("0000:99:00.0", 0), ("a100", 1)]);
     }
 }

@@ -35,7 +35,7 @@ impl Limits {
 
     /// The GPUs that are kept from an owner, or from what takes GPUs by name.
     pub(crate) fn closed<'i>(&self, inventory: &'i Inventory, who: Option<&str>, by_name: bool) -> Vec<Closed<'i>> {
-        let kept = |gpu: &&Gpu| self.internal.iter().any(|internal| internal.keeps(gpu, who));
+        let kept = |gpu: &&Gpu| self.internal.iter().any(|internal| internal.keeps(gpu, &inventory.gpus, who));
         let mut closed: Vec<Closed<'i>> =
             inventory.gpus.iter().filter(kept).map(|gpu| (gpu.pci.as_str(), INTERNAL)).collect();
         // What containers do not get is there for what is taken by name.
@@ -72,10 +72,11 @@ impl Limits {
     }
 }
 
-/// The GPUs beyond the declared number: of those that can be used the first by address are in service.
+/// The GPUs beyond the declared number: of those that can be used the first by address are in service. One whose model
+/// nobody tells may be of the declared kind.
 fn beyond<'i>(capacity: &Capacity, inventory: &'i Inventory) -> impl Iterator<Item = &'i Gpu> {
     // Every GPU is of the kind that is no word.
-    let is_declared = |gpu: &&Gpu| gpu.usable() && gpu.is_kind(&capacity.kind);
+    let is_declared = |gpu: &&Gpu| gpu.usable() && gpu.may_be_kind(&capacity.kind);
     let number = if capacity.gpus == 0 { usize::MAX } else { capacity.gpus as usize };
     inventory.gpus.iter().filter(is_declared).skip(number)
 }

@@ -1,12 +1,37 @@
 //! What the operator says that the node has, beside what it has. No I/O, and no judgement of what is granted: that is the
 //! ledger's.
 
+use contract::config::Config;
 use contract::gpu::Gpu;
 use contract::inventory::{Finding, Inventory};
-use contract::owner::Capacity;
+use contract::owner::{Capacity, Internal};
 
 /// What differs. Nothing of it stops anything: what is there counts.
-pub(crate) fn findings(capacity: &Capacity, inventory: &Inventory) -> Vec<Finding> {
+pub(crate) fn findings(config: &Config, inventory: &Inventory) -> Vec<Finding> {
+    let mut findings = declared(&config.capacity, inventory);
+    // On a node without GPUs there is none to keep.
+    if !inventory.gpus.is_empty() {
+        findings.extend(config.internal.0.iter().flat_map(|internal| unmatched(internal, &inventory.gpus)));
+    }
+    findings
+}
+
+/// What is kept for some, and no GPU is known by.
+fn unmatched(internal: &Internal, all: &[Gpu]) -> Vec<Finding> {
+    let finding = |(what, kept): (&str, Vec<&Gpu>)| {
+        let kept: Vec<&str> = kept.iter().map(|gpu| gpu.pci.as_str()).collect();
+        let so = match kept.as_slice() {
+            [] => "mend the configuration, or look where that GPU is".to_owned(),
+            kept => format!("until one is, those of which too little is known are kept as it: {}", kept.join(", ")),
+        };
+        let message =
+            format!("[[internal]] keeps {what} for {}, and no GPU is known by that; {so}", internal.only.join(", "));
+        Finding { code: "internal-unmatched".into(), stops: false, message }
+    };
+    internal.unmatched(all).map(finding).collect()
+}
+
+fn declared(capacity: &Capacity, inventory: &Inventory) -> Vec<Finding> {
     let finding = |code: &str, message: String| Finding { code: code.into(), stops: false, message };
     let present = inventory.gpus.len();
     let kind = Some(capacity.kind.as_str()).filter(|kind| !kind.is_empty());
@@ -81,12 +106,38 @@ mod tests {
             let inventory = Inventory { gpus: models.iter().map(gpu).collect(), ..Inventory::default() };
             let capacity = Capacity { gpus, kind: kind.unwrap_or_default().to_owned() };
             let found: Vec<String> =
-                findings(&capacity, &inventory).iter().map(|it| format!("{}: {}", it.code, it.message)).collect();
+                declared(&capacity, &inventory).iter().map(|it| format!("{}: {}", it.code, it.message)).collect();
             assert_eq!(found, expected, "{gpus:?} {kind:?} {models:?}");
-            assert!(findings(&capacity, &inventory).iter().all(|finding| !finding.stops));
+            assert!(declared(&capacity, &inventory).iter().all(|finding| !finding.stops));
         }
         let silent = Inventory { gpus: vec![Gpu::default()], ..Inventory::default() };
         let capacity = Capacity { gpus: 0, kind: "h100".into() };
-        assert!(findings(&capacity, &silent).is_empty(), "no model is told");
+        assert!(declared(&capacity, &silent).is_empty(), "no model is told");
+    }
+
+    #[test]
+    fn what_is_kept_and_not_there_is_told() {
+        let gpu = |pci: &str, uuid: Option<&str>| Gpu {
+            pci: pci.into(),
+            uuid: uuid.map(str::to_owned),
+            minor: Some(0),
+            model: Some("NVIDIA L4".into()),
+            ..Gpu::default()
+        };
+        let mut config = Config::default();
+        config.internal.0 = vec![Internal {
+            gpus: ["GPU-1", "GPU-9", "nvidia7"].map(str::to_owned).to_vec(),
+            kind: Some("h100".into()),
+            only: vec!["team-a".into()],
+        }];
+        let all = vec![gpu("0000:01:00.0", Some("GPU-1")), gpu("0000:02:00.0", None)];
+        let told = findings(&config, &Inventory { gpus: all, ..Inventory::default() });
+        let mend = "mend the configuration, or look where that GPU is";
+        let kept = "until one is, those of which too little is known are kept as it: 0000:02:00.0";
+        let expected = [("GPU-9", kept), ("nvidia7", mend), ("h100", mend)]
+            .map(|(what, so)| format!("[[internal]] keeps {what} for team-a, and no GPU is known by that; {so}"));
+        assert_eq!(told.iter().map(|finding| finding.message.clone()).collect::<Vec<_>>(), expected);
+        assert!(told.iter().all(|finding| finding.code == "internal-unmatched" && !finding.stops));
+        assert!(findings(&config, &Inventory::default()).iter().all(|finding| finding.code == "no-gpu"));
     }
 }

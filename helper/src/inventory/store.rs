@@ -97,7 +97,7 @@ pub fn seen(setup: &Setup) -> Result<Inventory, Refusal> {
 fn in_use(setup: &Setup, earlier: Option<Inventory>) -> Result<Inventory, String> {
     let mut inventory = super::asked(&setup.config.host, earlier)?;
     busy::judge(setup, &mut inventory);
-    inventory.findings.extend(capacity::findings(&setup.config.capacity, &inventory));
+    inventory.findings.extend(capacity::findings(&setup.config, &inventory));
     Ok(inventory)
 }
 

@@ -189,12 +189,21 @@ fn owners_and_internal_gpus_are_tables() {
         ("name='team-a'", "nam='team-a'", "/owners/0"),
         ("gpus=['nvidia0']", "", "/internal/0: it must name gpus or a kind"),
         ("only=['team-a','vm:x']", "", "/internal/0/only: it is missing"),
+        ("'nvidia0'", "'nvidia0',\n'nonsense'", "line 12: /internal/0/gpus/1: \"nonsense\" is no PCI address"),
+        ("'nvidia0'", "'nvidia01'", "\"nvidia01\" is no PCI address"),
+        ("'nvidia0'", "'GPU-1'", "/internal/0/gpus/0: \"GPU-1\" is no PCI address, no GPU-… UUID in full"),
+        ("'nvidia0'", "'MIG-0000'", "is a part of a GPU, which cannot be kept by itself"),
+        ("gpus=['nvidia0']", "kind='--'", "/internal/0/kind: it has no letter or digit"),
+        ("kind='h100'", "kind='*'", "/capacity/kind: \"*\" has no letter or digit"),
         ("gpus=2", "gpus=-2", "/capacity/gpus"),
         ("[capacity]", "[capacity]\nnodes=1", "/capacity/nodes: unknown field"),
     ] {
         let (config, problem) = Config::read(text.replacen(from, to, 1).as_bytes());
         assert!(problem.as_ref().is_some_and(|why| why.contains(part)), "{to}: {problem:?}");
         assert!(config.owners.0.is_empty() || !part.contains("owners"), "{to}");
+    }
+    for id in ["0000:41:00.0", "41:00.0", "NVIDIA12", "GPU-5d1f0c2e-11aa-4b6c-9d3e-0a1b2c3d4e5f"] {
+        good(&text.replace("nvidia0", id));
     }
     // What comes after a mistake may have narrowed what stands before it.
     assert!(Config::read(format!("{text}[[[").as_bytes()).0.owners.0.is_empty());

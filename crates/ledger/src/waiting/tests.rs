@@ -206,6 +206,35 @@ fn what_the_operator_keeps_back() {
     }
 }
 
+/// A GPU that was not opened since boot has no UUID and no model: it is nobody's by mistake.
+#[test]
+fn what_is_not_known_of_a_gpu_opens_it_to_nobody() {
+    let mut node = inventory(3);
+    let known = node.gpus[0].uuid.clone().unwrap();
+    let by_uuid = config(&[(&[&known], &["red"])], 0, 0);
+    let mut by_kind = config(&[], 0, 0);
+    by_kind.internal.0 = vec![Internal { gpus: vec![], kind: Some("a100".into()), only: vec!["red".into()] }];
+    let mut declared = config(&[], 1, 0);
+    declared.capacity.kind = "a100".into();
+    (node.gpus[0].uuid, node.gpus[0].model, node.gpus[1].model) = (None, None, None);
+    node.gpus[2].model = Some("NVIDIA L4".into());
+    for (config, owner, request, expected) in [
+        (&by_uuid, None, count(1), GPU[1]),
+        (&by_uuid, None, ids(&["nvidia0"]), "POLICY/internal-only"),
+        (&by_uuid, Some("red"), count(1), GPU[0]),
+        (&by_kind, None, count(1), GPU[2]),
+        (&by_kind, None, count(2), "POLICY/internal-only"),
+        (&by_kind, Some("red"), count(1), GPU[0]),
+        (&declared, None, count(2), "0000:01:00.0 0000:03:00.0"),
+        (&declared, None, ids(&["nvidia1"]), "POLICY/capacity-declared"),
+    ] {
+        let (dir, world) = (state(), World::new());
+        let ledger = ledger(&dir, &world).limited(config);
+        let answer = ledger.grant(&node, &request, &owned(owner, holder(&world, "a", 1)));
+        assert_eq!(code(answer), expected, "{owner:?} {request:?}");
+    }
+}
+
 #[test]
 fn an_owner_has_no_more_than_its_ceiling() {
     let (dir, world, node) = (state(), World::new(), inventory(4));
