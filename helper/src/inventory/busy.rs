@@ -7,9 +7,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use contract::config::Busy;
-use contract::gpu::{Gpu, State, Unavailable};
-use contract::inventory::{Finding, Inventory, Role};
-use ledger::Ledger;
+use contract::gpu::{Gpu, Partition, State, Unavailable};
+use contract::inventory::{DeviceNode, Finding, Inventory, Role};
+use ledger::{Ledger, slot};
 use nix::sys::stat::{major, minor};
 use shim::Setup;
 
@@ -35,34 +35,62 @@ struct Opener {
     number: (u32, u32),
 }
 
-/// Marks the GPUs that somebody has open and nobody leased: what leases take is judged by them.
+/// Something that could be granted: a GPU, or the part at a position of its list, and the nodes that whoever uses it has
+/// open and nobody else.
+struct Place {
+    gpu: usize,
+    part: Option<usize>,
+    numbers: Vec<(u32, u32)>,
+}
+
+/// Marks the GPUs and parts that somebody has open and nobody leased: what leases take is judged by them.
 pub(super) fn judge(setup: &Setup, inventory: &mut Inventory) {
-    let nodes =
-        |gpu: &Gpu| gpu.nodes.iter().find(|node| node.role == Role::Compute).map(|node| (node.major, node.minor));
     let leased = Ledger::open_existing(setup.state_dir()).map(|ledger| ledger.taken(inventory)).unwrap_or_default();
-    let free: Vec<usize> = (0..inventory.gpus.len())
-        .filter(|at| inventory.gpus.get(*at).is_some_and(|gpu| gpu.usable() && !leased.contains(&gpu.pci)))
-        .collect();
+    let free: Vec<Place> =
+        inventory.gpus.iter().enumerate().flat_map(|(at, gpu)| free(at, gpu, &|slot| leased.contains(slot))).collect();
     if free.is_empty() {
         return;
     }
     let openers = openers(Path::new(&setup.config.host.path("proc")));
-    for at in free {
-        let Some(gpu) = inventory.gpus.get_mut(at) else { continue };
-        let number = nodes(gpu);
-        let by: Vec<&Opener> = openers.iter().filter(|opener| Some(opener.number) == number).collect();
-        if by.is_empty() {
-            continue;
-        }
+    for Place { gpu, part, numbers } in free {
+        let mut by: Vec<&Opener> = openers.iter().filter(|opener| numbers.contains(&opener.number)).collect();
+        by.dedup_by_key(|opener| opener.pid);
+        let Some(gpu) = inventory.gpus.get_mut(gpu).filter(|_| !by.is_empty()) else { continue };
         let why = in_words(&by);
+        let name = match part.and_then(|at| gpu.partitions.get(at)) {
+            Some(part) => format!("{} ({} of {})", gpu.short_name(part), part.profile, gpu.pci),
+            None => gpu.pci.clone(),
+        };
         match setup.config.policy.busy {
-            Busy::Skip => gpu.unavailable = Some(Unavailable::new(State::Busy, why)),
+            Busy::Skip => {
+                let part = part.and_then(|at| gpu.partitions.get_mut(at));
+                let unavailable = part.map_or(&mut gpu.unavailable, |part| &mut part.unavailable);
+                *unavailable = Some(Unavailable::new(State::Busy, why));
+            }
             Busy::Warn => {
-                let message = format!("{} is {why}; it is granted all the same", gpu.pci);
+                let message = format!("{name} is {why}; it is granted all the same");
                 inventory.findings.push(Finding { code: "gpu-busy".into(), stops: false, message });
             }
         }
     }
+}
+
+/// What of a GPU could be granted and is not leased.
+fn free(at: usize, gpu: &Gpu, leased: &dyn Fn(&String) -> bool) -> Vec<Place> {
+    let numbers = |nodes: &[DeviceNode]| nodes.iter().map(|node| (node.major, node.minor)).collect::<Vec<_>>();
+    if gpu.usable() && !leased(&gpu.pci) {
+        let compute: Vec<DeviceNode> = gpu.nodes.iter().filter(|node| node.role == Role::Compute).cloned().collect();
+        return vec![Place { gpu: at, part: None, numbers: numbers(&compute) }];
+    }
+    // The GPU's own node is open for every part, and that of a GPU instance for all compute instances in it.
+    let all: Vec<(u32, u32)> = gpu.partitions.iter().flat_map(|part| numbers(&part.nodes)).collect();
+    let alone = |number: &(u32, u32)| all.iter().filter(|other| *other == number).count() == 1;
+    let part = |(position, part): (usize, &Partition)| {
+        let free = gpu.without(part).is_none() && !leased(&slot::of_part(gpu, part));
+        let numbers = numbers(&part.nodes).into_iter().filter(alone).collect();
+        free.then_some(Place { gpu: at, part: Some(position), numbers })
+    };
+    gpu.partitions.iter().enumerate().filter_map(part).collect()
 }
 
 fn in_words(by: &[&Opener]) -> String {
@@ -108,98 +136,4 @@ fn device(descriptor: &Path) -> Option<(u32, u32)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::process::{Command, Stdio};
-
-    use contract::config::Host;
-    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-
-    use super::*;
-    use crate::demo::fixture;
-
-    /// A node of the driver's name that can be opened without the driver: /dev/null's number.
-    #[test]
-    fn who_has_a_node_open_is_found_and_named() {
-        if !nix::unistd::geteuid().is_root() {
-            println!("skipped: making device nodes needs root");
-            return;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let node = folder.path().join("nvidia0");
-        mknod(&node, SFlag::S_IFCHR, Mode::S_IRUSR, makedev(1, 3)).unwrap();
-        let input = || Stdio::from(fs::File::open(&node).unwrap());
-        let mut child = Command::new("sleep").arg("60").stdin(input()).spawn().unwrap();
-        let found: Vec<Opener> = openers(Path::new("/proc")).into_iter().filter(|it| it.pid == child.id()).collect();
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(found, [Opener { pid: child.id(), name: "sleep".into(), number: (1, 3) }]);
-        assert!(openers(Path::new("/proc")).iter().all(|it| it.pid != child.id()), "ended processes have nothing open");
-    }
-
-    /// The demonstration's node with a process table of its own: `fd` leads to real nodes.
-    #[test]
-    fn only_what_nobody_leased_is_judged_and_policy_says_how() {
-        if !nix::unistd::geteuid().is_root() {
-            println!("skipped: making device nodes needs root");
-            return;
-        }
-        let root = tempfile::tempdir().unwrap();
-        fixture::lay_out(root.path()).unwrap();
-        let process = |pid: u32, name: &str, node: &str| {
-            let at = root.path().join(format!("proc/{pid}"));
-            fs::create_dir_all(at.join("fd")).unwrap();
-            fs::write(at.join("comm"), format!("{name}\n")).unwrap();
-            std::os::unix::fs::symlink(root.path().join("dev").join(node), at.join("fd/3")).unwrap();
-        };
-        process(7, "python3", "nvidia0");
-        process(8, "nvidia-persiste", "nvidia1");
-        process(9, "python3", "nvidiactl");
-        process(10, "python3", "nvidia2");
-        let host = Host { root: root.path().to_str().unwrap().into(), ..Host::default() };
-        let state = root.path().join("state");
-        let setup = |busy| {
-            let mut setup = Setup::read(&root.path().join("none.toml"));
-            setup.config.host = host.clone();
-            setup.config.paths.state_dir = state.to_str().unwrap().into();
-            setup.config.policy.busy = busy;
-            setup
-        };
-        let judged = |busy| {
-            let mut inventory = crate::inventory::discover(&host).unwrap();
-            judge(&setup(busy), &mut inventory);
-            inventory
-        };
-        let states = |inventory: &Inventory| -> Vec<(u32, Option<State>)> {
-            let mut states: Vec<_> = inventory
-                .gpus
-                .iter()
-                .map(|gpu| (gpu.minor.unwrap(), gpu.unavailable.as_ref().map(|it| it.state)))
-                .collect();
-            states.sort_by_key(|(minor, _)| *minor);
-            states
-        };
-        let skipped = judged(Busy::Skip);
-        assert_eq!(states(&skipped), [(0, Some(State::Busy)), (1, None), (2, Some(State::Busy)), (3, None)]);
-        let why = skipped.gpus.iter().find(|gpu| gpu.minor == Some(0)).unwrap().unavailable.clone().unwrap().why;
-        assert_eq!(why, "held open outside any lease by python3 (process 7)");
-        assert!(skipped.gpus.iter().all(|gpu| gpu.index.is_some()), "the driver still counts them");
-
-        let warned = judged(Busy::Warn);
-        assert!(states(&warned).iter().all(|(_, state)| state.is_none()));
-        assert_eq!(warned.findings.iter().filter(|it| it.code == "gpu-busy" && !it.stops).count(), 2);
-
-        let ledger = Ledger::open(&state).unwrap();
-        let request = contract::request::Request {
-            source: contract::request::Source::CommandLine,
-            count: 1,
-            ids: vec!["nvidia0".into()],
-            kind: None,
-            profile: None,
-            capabilities: Default::default(),
-            terms: Default::default(),
-            places: Default::default(),
-        };
-        ledger.acquire_named(&crate::inventory::discover(&host).unwrap(), &request, "vm:a").unwrap();
-        assert_eq!(states(&judged(Busy::Skip)), [(0, None), (1, None), (2, Some(State::Busy)), (3, None)]);
-    }
-}
+mod tests;

@@ -72,7 +72,10 @@ pub fn look(setup: &Setup) -> Result<Inventory, String> {
 /// # Errors
 /// `DRIVER_NOT_READY` or `CONTRACT_STALE` when a fresh one does not serve either, `INTERNAL` when it cannot be made.
 pub fn current(setup: &Setup) -> Result<Inventory, Refusal> {
-    let may_be_over = |gpu: &Gpu| gpu.unavailable.as_ref().is_some_and(|why| why.state.may_be_over());
+    let may_be_over = |gpu: &Gpu| {
+        let of_parts = gpu.partitions.iter().filter_map(|part| part.unavailable.as_ref());
+        gpu.unavailable.iter().chain(of_parts).any(|why| why.state.may_be_over())
+    };
     match shim::read_inventory(setup) {
         Ok(inventory) if !inventory.gpus.iter().any(may_be_over) => Ok(inventory),
         _ => {
