@@ -64,7 +64,7 @@ pub(super) fn merge(
         }
     }
     if let Some(earlier) = earlier {
-        remember(inventory, earlier, told.len() < answers.len());
+        remember(inventory, earlier, &told, told.len() < answers.len());
     }
     for gpu in &mut inventory.gpus {
         state(gpu, &told.iter().filter_map(|told| of(told, &gpu.pci)).collect::<Vec<_>>());
@@ -204,7 +204,7 @@ fn strange(told: &Told, inventory: &Inventory) -> Vec<Finding> {
 
 /// Keeps what was known. What a GPU is stays true while no source tells, as when it is bound to vfio-pci; what changes is kept
 /// only where a source failed that would have told it, and nothing but this is known to have changed.
-fn remember(inventory: &mut Inventory, earlier: &Inventory, failed: bool) {
+fn remember(inventory: &mut Inventory, earlier: &Inventory, told: &[&Told], failed: bool) {
     let same_boot = inventory.facts.boot_id == earlier.facts.boot_id;
     let same_driver = same_boot && inventory.facts.driver_version == earlier.facts.driver_version;
     let (now, before) = (&mut inventory.gpus, &earlier.gpus);
@@ -219,12 +219,15 @@ fn remember(inventory: &mut Inventory, earlier: &Inventory, failed: bool) {
         keep(&mut gpu.model, old.model.as_ref(), sources, "model");
         keep(&mut gpu.memory_mb, old.memory_mb.as_ref(), sources, "memory_mb");
         keep(&mut gpu.compute_capability, old.compute_capability.as_ref(), sources, "compute_capability");
-        let held = gpu.driver.as_deref() == Some("nvidia") && failed && same_driver;
-        keep(&mut gpu.virtualization, old.virtualization.as_ref().filter(|_| held), sources, "virtualization");
-        keep(&mut gpu.mig, old.mig.as_ref().filter(|_| held), sources, "mig");
-        // Nobody has said that it is mended. Without a minor the driver itself had given it up, and that can be seen now.
+        let held = gpu.driver.as_deref() == Some("nvidia") && same_driver;
+        let kept = held && failed;
+        keep(&mut gpu.virtualization, old.virtualization.as_ref().filter(|_| kept), sources, "virtualization");
+        keep(&mut gpu.mig, old.mig.as_ref().filter(|_| kept), sources, "mig");
+        // A source that could look at the GPU says whether it is mended, and nobody else does: not one that fails, and not the
+        // silence where none is asked. Without a minor the driver itself had given it up, and that can be seen now.
+        let heard = told.iter().filter_map(|told| of(told, &gpu.pci)).any(ToldGpu::says_something);
         let given_up = |it: &&Unavailable| matches!(it.state, State::Lost | State::Failing) && old.minor.is_some();
-        if gpu.usable() && held {
+        if gpu.usable() && held && !heard {
             gpu.unavailable = old.unavailable.as_ref().filter(given_up).cloned();
         }
     }

@@ -47,6 +47,13 @@ pub(crate) struct ToldGpu {
     pub(crate) unavailable: Option<Unavailable>,
 }
 
+impl ToldGpu {
+    /// Whether the source could look at the GPU, and not only name it.
+    pub(crate) fn says_something(&self) -> bool {
+        *self != Self { pci: self.pci.clone(), ..Self::default() }
+    }
+}
+
 /// A MIG compute instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ToldInstance {

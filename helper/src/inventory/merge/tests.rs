@@ -228,8 +228,14 @@ fn a_gpu_that_was_given_up_is_not_mended_by_a_source_that_fails() {
     assert_eq!(states(&earlier), bad);
     let (again, _) = merged(&[silence()], Some(&earlier));
     assert_eq!(states(&merged(&[silence()], Some(&again)).0), bad);
-    // Somebody who answers does, and so does another driver.
+    // Nor by nobody being asked, nor by one who may not look at it.
+    assert_eq!(states(&merged(&[], Some(&again)).0), [Some(State::Failing), None, None]);
+    let mut blind = agreeing(NVML);
+    blind.gpus[0] = ToldGpu { pci: PCI[0].into(), ..ToldGpu::default() };
+    assert_eq!(states(&merged(&[Ok(blind)], Some(&again)).0), [Some(State::Failing), None, None]);
+    // Somebody who answers does, also where another fails, and so does another driver.
     assert_eq!(states(&merged(&[Ok(agreeing(NVML))], Some(&again)).0), [None; 3]);
+    assert_eq!(states(&merged(&[silence(), Ok(agreeing(SMI))], Some(&again)).0), [None; 3]);
     let mut other = earlier.clone();
     other.facts.driver_version = Some("535.1".into());
     assert_eq!(states(&merged(&[silence()], Some(&other)).0), [None; 3]);
