@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use contract::gpu::{Gpu, Partition, Unavailable};
-use contract::inventory::{Filter, Inventory, LowLevel};
+use contract::inventory::{Filter, Finding, Inventory, LowLevel};
 use ledger::audit::Kind;
 use ledger::{Ledger, slot};
 use serde::Serialize;
@@ -63,6 +63,8 @@ enum Action {
 struct Refresh {
     char_links: bool,
     make_nodes: bool,
+    /// By the command's own words, not by policy alone.
+    told: bool,
     wait: Option<Duration>,
 }
 
@@ -70,8 +72,9 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
     match &args.action {
         Some(Action::Refresh { char_links, make_nodes, wait }) => {
             let json = context.json()?;
+            let (char_links, told) = (*char_links, *char_links || *make_nodes);
             let make_nodes = *make_nodes || context.setup.config.policy.make_nodes;
-            refresh(&mut context, json, &Refresh { char_links: *char_links, make_nodes, wait: *wait })
+            refresh(&mut context, json, &Refresh { char_links, make_nodes, told, wait: *wait })
         }
         Some(Action::Diff { file }) => diff(file, &mut context),
         None => {
@@ -128,8 +131,7 @@ fn diff(file: &Path, context: &mut Context<'_>) -> Result<Exit, Failure> {
     let text = input::text(file)?;
     let inventory = inventory::look(&context.setup).map_err(Failure::Internal)?;
     let views = view::views(&inventory, &|_| false);
-    let number = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
-    let number = number.and_then(|line| line.split(' ').next()).is_none_or(|word| word.parse::<u32>().is_ok());
+    let number = lines::begins_with_a_number(&text);
     let wrong = |why| Failure::Usage(format!("{}: {why}", file.display()));
     let lines = match (context.format, number) {
         (Some(Format::VfioInventory), _) | (None, true) => {
@@ -169,14 +171,32 @@ fn is_settled(inventory: &Inventory) -> bool {
         || !inventory.findings.iter().any(|finding| finding.stops) && !inventory.gpus.iter().any(waits)
 }
 
-/// Makes the nodes and links that are asked for, until the node is settled or patience ends. What was made, and whether it is.
-fn prepared(setup: &Setup, asked: &Refresh) -> Result<(Vec<String>, bool), String> {
+/// What was made before a refresh.
+#[derive(Default)]
+struct Prepared {
+    /// Nodes and links.
+    made: Vec<String>,
+    /// The last reason why one could not be made.
+    failed: Option<String>,
+    /// Whether there is nothing left to wait for.
+    settled: bool,
+}
+
+impl Prepared {
+    /// What cannot be made now may be later, and keeps nobody from looking at what is there.
+    fn take(&mut self, made: Result<Vec<String>, String>) {
+        self.failed = made.map(|made| self.made.extend(made)).err();
+    }
+}
+
+/// Makes the nodes and links that are asked for, until the node is settled or patience ends.
+fn prepared(setup: &Setup, asked: &Refresh) -> Result<Prepared, String> {
     let host = &setup.config.host;
     let until = Instant::now() + asked.wait.unwrap_or_default();
-    let mut made = Vec::new();
+    let mut prepared = Prepared::default();
     loop {
         if asked.make_nodes {
-            made.extend(inventory::make_nodes(host)?);
+            prepared.take(inventory::make_nodes(host));
         }
         let now = inventory::discover(host);
         let settled = now.as_ref().is_ok_and(is_settled);
@@ -184,21 +204,26 @@ fn prepared(setup: &Setup, asked: &Refresh) -> Result<(Vec<String>, bool), Strin
             sleep(BETWEEN_LOOKS);
             continue;
         }
-        if asked.char_links || asked.make_nodes {
-            made.extend(inventory::make_links(host, &now?)?);
+        if prepared.failed.is_none() && (asked.char_links || asked.make_nodes) {
+            prepared.take(inventory::make_links(host, &now?));
         }
-        return Ok((made, settled));
+        return Ok(Prepared { settled, ..prepared });
     }
 }
 
 fn refresh(context: &mut Context<'_>, json: bool, asked: &Refresh) -> Result<Exit, Failure> {
     let nothing = !asked.char_links && !asked.make_nodes && asked.wait.is_none();
-    let (links, settled) = match nothing {
-        true => (Vec::new(), true),
+    let Prepared { made: links, failed, settled } = match nothing {
+        true => Prepared { settled: true, ..Prepared::default() },
         false => prepared(&context.setup, asked).map_err(Failure::Internal)?,
     };
     let exit = if settled || asked.wait.is_none() { Exit::Done } else { Exit::NotReady };
-    let refreshed = inventory::refresh(&context.setup).map_err(Failure::Internal)?;
+    let not_made = failed.clone().map(|message| Finding { code: "nodes-not-made".into(), stops: false, message });
+    let refreshed = inventory::refresh(&context.setup, not_made).map_err(Failure::Internal)?;
+    // What policy asks for each time is a finding; who asked now is told.
+    if let Some(why) = failed.filter(|_| asked.told) {
+        return Err(Failure::Internal(why));
+    }
     if !refreshed.changes.is_empty() || !links.is_empty() {
         let fields = [("changes", json!(refreshed.changes)), ("links", json!(links))];
         record::append(&context.setup, Kind::Refresh, fields)?;

@@ -142,6 +142,29 @@ fn a_refresh_waits_for_the_driver_and_makes_nodes_where_it_is_told_to() {
     assert_eq!(node.call(&["inventory", "refresh", "--wait", "600s"]).0, 0, "without a GPU nobody waits");
 }
 
+/// A `/dev` that cannot be changed, now or ever, keeps nobody from waiting or from looking at what is there.
+#[test]
+fn nodes_that_cannot_be_made_are_a_finding_and_waited_for() {
+    let Some(node) = Node::make() else { return };
+    let (dev, away) = (node.path("node/dev"), node.path("node/away"));
+    fs::rename(&dev, &away).unwrap();
+    let config = fs::read_to_string(node.path("etc/config.toml")).unwrap();
+    fs::write(node.path("etc/config.toml"), format!("{config}\n[policy]\nmake_nodes = true\n")).unwrap();
+    let (code, out, _) = node.call(&["inventory", "refresh"]);
+    assert!(code == 0 && out.contains("+ finding nodes-not-made: cannot make the device node "), "{code} {out}");
+    let (code, _, err) = node.call(&["inventory", "refresh", "--make-nodes"]);
+    assert!(code == 4 && err.contains("cannot make the device node "), "who asks is told: {code} {err}");
+    assert_eq!(node.call(&["inventory", "refresh", "--wait", "0s"]).0, 3);
+
+    let later = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        fs::rename(away, dev).unwrap();
+    });
+    let (code, out, _) = node.call(&["inventory", "refresh", "--wait", "60s"]);
+    later.join().unwrap();
+    assert!(code == 0 && out.contains("- finding nodes-not-made"), "{code} {out}");
+}
+
 /// Somebody's program that has a GPU open keeps it from being leased, and no longer than it runs.
 #[test]
 fn a_gpu_in_use_can_be_leased_when_that_is_over() {

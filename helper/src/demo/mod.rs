@@ -102,7 +102,7 @@ struct Story<'a> {
 impl Story<'_> {
     fn tell(&mut self) -> Result<(), Failure> {
         self.say("a node with four GPUs, made up: its device nodes are real, and no driver answers behind them")?;
-        let seen = inventory::refresh(self.setup).map_err(Failure::Internal)?;
+        let seen = inventory::refresh(self.setup, None).map_err(Failure::Internal)?;
         write!(self.out, "{}", commands::inventory::text(&seen.inventory, &[]))?;
 
         self.say("two containers side by side, each with one GPU: QUILT_GPU_COUNT=1")?;

@@ -125,6 +125,13 @@ impl fmt::Display for Instance {
     }
 }
 
+/// Whether a list is meant as a `vfio-inventory`: its first line begins with a number, of whatever size.
+pub(crate) fn begins_with_a_number(text: &str) -> bool {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    let word = line.and_then(|line| line.split_whitespace().next());
+    word.is_none_or(|word| word.trim_start_matches(['-', '+']).bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Reads a `vfio-inventory`. Empty lines and comments (`#`) say nothing.
 ///
 /// # Errors
@@ -151,11 +158,9 @@ fn group(line: &str) -> Result<Group, String> {
     let mut sections = line.split('|');
     let mut words = sections.next().unwrap_or_default().split_whitespace();
     let count = words.next().unwrap_or_default();
-    let count: u32 = count
-        .parse()
-        .ok()
-        .filter(|count| *count > 0)
-        .ok_or_else(|| format!("{count:?} is no count of GPUs; a line is <count> <kind> <pci>… [| key=value;…]"))?;
+    let count: u32 = count.parse().ok().filter(|count| *count > 0).ok_or_else(|| {
+        format!("{count:?} is no count of GPUs on one node; a line is <count> <kind> <pci>… [| key=value;…]")
+    })?;
     let kind = words.next().ok_or("the kind is missing behind the count")?.to_ascii_lowercase();
     let address = |word: &str| pci_address(word).ok_or_else(|| format!("{word:?} is no PCI address"));
     let mut pci = words.map(address).collect::<Result<Vec<_>, _>>()?;

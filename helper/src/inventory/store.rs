@@ -6,7 +6,7 @@ use std::path::Path;
 
 use contract::Refusal;
 use contract::gpu::Gpu;
-use contract::inventory::Inventory;
+use contract::inventory::{Finding, Inventory};
 use node::{Mode, TrustError, read_trusted, write_atomic};
 use shim::Setup;
 
@@ -26,17 +26,18 @@ pub struct Refreshed {
 }
 
 /// Looks at the node and stores what is there. The old inventory stays when the node cannot be read. One that the runtime
-/// would not trust is replaced, whatever stands in it.
+/// would not trust is replaced, whatever stands in it. `more` is found wrong already.
 ///
 /// # Errors
 /// What could not be read or written, and why.
-pub fn refresh(setup: &Setup) -> Result<Refreshed, String> {
+pub fn refresh(setup: &Setup, more: Option<Finding>) -> Result<Refreshed, String> {
     make_folder(setup.state_dir())?;
     let turn = Turn::wait(setup)?;
     let path = setup.state_dir().join(shim::INVENTORY);
     let before = read_trusted(&path, MAX_INVENTORY);
     let old: Option<Inventory> = before.as_ref().ok().and_then(|file| contract::read::document(&file.bytes).ok());
     let mut inventory = in_use(setup, old.clone())?;
+    inventory.findings.extend(more);
     // Without a GPU there is nothing to close.
     if !inventory.gpus.is_empty() {
         inventory.low_level = probe::low_level(setup, &turn)?;
@@ -79,7 +80,7 @@ pub fn current(setup: &Setup) -> Result<Inventory, Refusal> {
     match shim::read_inventory(setup) {
         Ok(inventory) if !inventory.gpus.iter().any(may_be_over) => Ok(inventory),
         _ => {
-            refresh(setup).map_err(|cause| Refusal::internal("inventory-refresh", &cause))?;
+            refresh(setup, None).map_err(|cause| Refusal::internal("inventory-refresh", &cause))?;
             shim::read_inventory(setup)
         }
     }

@@ -146,3 +146,21 @@ proptest! {
         let _ = read_instances(&text);
     }
 }
+
+#[test]
+fn a_count_of_any_size_is_a_count() {
+    for (text, is) in [
+        ("4294967296 h100 0000:01:00.0", true),
+        ("-1 h100 0000:01:00.0", true),
+        ("# list\n\n 1\th100 0000:01:00.0", true),
+        ("", true),
+        ("1g.10gb h100 MIG-1", false),
+        ("MIG-1", false),
+    ] {
+        assert_eq!(begins_with_a_number(text), is, "{text}");
+    }
+    for count in ["4294967296", "-1", "0"] {
+        let why = read_groups(&format!("{count} h100 0000:01:00.0")).unwrap_err();
+        assert!(why.starts_with(&format!("line 1: {count:?} is no count of GPUs")), "{why}");
+    }
+}
