@@ -44,7 +44,7 @@ refresh_lists() {
 
 runtime() {
   need /usr/sbin/runc=runc /usr/bin/crun=crun /bin/busybox=busybox-static /usr/bin/jq=jq /usr/bin/strace=strace \
-    /usr/bin/cc=gcc /usr/include/stdio.h=libc6-dev /usr/bin/readelf=binutils /usr/bin/protoc=protobuf-compiler
+    /usr/bin/valgrind=valgrind /usr/bin/cc=gcc /usr/include/stdio.h=libc6-dev /usr/bin/readelf=binutils /usr/bin/protoc=protobuf-compiler
   # A dynamic busybox does not run in an empty root.
   if LC_ALL=C ldd /bin/busybox >/dev/null 2>&1; then
     say "apt-get install busybox-static (in place of busybox)"

@@ -1,0 +1,73 @@
+//! Counts of one call: system calls by strace, instructions by valgrind. Of the runtime's own process alone.
+
+use std::ffi::OsString;
+use std::fs;
+use std::time::Duration;
+
+use integration::{Error, Result, run};
+
+use crate::scene::{LowLevel, Scene, failed};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What one call took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// System calls of the process, those of the low-level runtime that it becomes (one: its end) with them.
+    pub calls: u64,
+    /// How many of these failed.
+    pub failed: u64,
+    /// Instructions, in the program and the C library; the kernel's are not seen. 0: not counted, as valgrind would not
+    /// let the program see the image.
+    pub instructions: u64,
+}
+
+/// Counts a scene.
+///
+/// # Errors
+/// strace or valgrind is missing or fails.
+pub fn count(scene: &Scene<'_>) -> Result<Counts> {
+    let trace = traced(scene)?;
+    let lines: Vec<&str> = trace.lines().filter(|line| line.contains('(') && !line.starts_with("---")).collect();
+    let failed = lines.iter().filter(|line| line.contains(" = -1 ")).count();
+    let instructions = if scene.has_image() { 0 } else { instructions(scene, "/dev/null")? };
+    Ok(Counts { calls: lines.len() as u64, failed: failed as u64, instructions })
+}
+
+/// The trace of a scene's own process.
+///
+/// # Errors
+/// As [`count`].
+pub fn traced(scene: &Scene<'_>) -> Result<String> {
+    scene.node().end_with(LowLevel::Ends)?;
+    scene.reset()?;
+    let file = scene.node().join("trace");
+    let tracer = ["strace".into(), "-qq".into(), "-o".into(), file.clone().into_os_string()];
+    run(&mut scene.under(&tracer), None, LIMIT)?.checked()?;
+    fs::read_to_string(&file).map_err(|e| failed("read", &file, &e))
+}
+
+/// The instructions of a scene, and where they were into a file for `callgrind_annotate`.
+///
+/// # Errors
+/// As [`count`].
+pub fn instructions(scene: &Scene<'_>, profile: &str) -> Result<u64> {
+    let file = scene.node().join("valgrind");
+    let tracer = ["valgrind".to_owned(), "--tool=callgrind".to_owned()];
+    let named = [format!("--callgrind-out-file={profile}"), format!("--log-file={}", file.display())];
+    let tracer: Vec<OsString> = tracer.into_iter().chain(named).map(Into::into).collect();
+    let mut log = String::new();
+    // Who becomes the low-level runtime is not below valgrind any more, which then tells nothing: that one must not succeed.
+    for low_level in [LowLevel::Ends, LowLevel::CannotStart] {
+        scene.node().end_with(LowLevel::Ends)?;
+        scene.reset()?;
+        scene.node().end_with(low_level)?;
+        run(&mut scene.under(&tracer), None, LIMIT)?;
+        log = fs::read_to_string(&file).map_err(|e| failed("read", &file, &e))?;
+        let told = log.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
+        if let Some(told) = told {
+            return Ok(told);
+        }
+    }
+    Err(Error::new(format!("valgrind counted nothing: {log}")))
+}

@@ -1,0 +1,8 @@
+//! What quilt-gpu costs. Counts of system calls and instructions are the same on every run, so tests hold them to a file;
+//! times are not, so they are only ever measured by `make bench`, in pairs.
+//!
+//! Measures the installed programs from outside, and knows none of their insides.
+
+pub mod count;
+pub mod figures;
+pub mod scene;
