@@ -40,15 +40,13 @@ pub(crate) fn is_gpu_name(name: &str) -> bool {
     name.starts_with("nvidia") || matches!(name, "vfio" | "gdrdrv")
 }
 
-/// Minors of DRM below `end` that `sys/dev/char` names; all of them where it cannot be read.
-pub(crate) fn drm_minors(folder: &str, end: u32) -> Vec<u32> {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return (0..end).collect();
-    };
+/// Minors of DRM below `end` that `sys/dev/char` names; nothing where it cannot be read.
+pub(crate) fn drm_minors(folder: &str, end: u32) -> Option<Vec<u32>> {
+    let entries = fs::read_dir(folder).ok()?;
     let minor = |name: &str| name.strip_prefix("226:")?.parse().ok().filter(|minor| *minor < end);
     let mut minors: Vec<u32> = entries.flatten().filter_map(|entry| minor(entry.file_name().to_str()?)).collect();
     contract::order::sort(&mut minors);
-    minors
+    Some(minors)
 }
 
 /// Major and minor of a device number.
@@ -127,8 +125,8 @@ mod tests {
         for name in ["226:128", "226:0", "226:300", "226:", "22:6", "10:226"] {
             fs::write(folder.path().join(name), "").unwrap();
         }
-        assert_eq!(drm_minors(folder.path().to_str().unwrap(), 256), [0, 128]);
-        assert_eq!(drm_minors("/nowhere", 3), [0, 1, 2], "not to be told, so any");
+        assert_eq!(drm_minors(folder.path().to_str().unwrap(), 256).unwrap(), [0, 128]);
+        assert_eq!(drm_minors("/nowhere", 3), None);
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct Node {
     mounted: Mounted,
     /// A path gave no answer in time: no other slow path is waited for.
     stuck: AtomicBool,
+    /// sysfs names no devices: it tells no vendors either.
+    no_drm: AtomicBool,
 }
 
 impl Node {
@@ -40,6 +42,7 @@ impl Node {
             hierarchies: OnceLock::new(),
             mounted: Mounted::default(),
             stuck: AtomicBool::new(false),
+            no_drm: AtomicBool::new(false),
         }
     }
 
@@ -109,11 +112,18 @@ impl System for Node {
     }
 
     fn drm_vendor(&self, minor: u32) -> Option<u32> {
+        if self.no_drm.load(Ordering::Relaxed) {
+            return None;
+        }
         pci::hexadecimal(&self.host.path(&format!("sys/dev/char/{DRM}:{minor}/device")), "vendor").ok().flatten()
     }
 
     fn drm_minors(&self, end: u32) -> Vec<u32> {
-        devices::drm_minors(&self.host.path("sys/dev/char"), end)
+        // Not to be told, so any.
+        devices::drm_minors(&self.host.path("sys/dev/char"), end).unwrap_or_else(|| {
+            self.no_drm.store(true, Ordering::Relaxed);
+            (0..end).collect()
+        })
     }
 
     fn nodes_inside(&self, real: &str) -> Result<Vec<(u32, u32)>, String> {
