@@ -121,10 +121,12 @@ impl Locked {
 /// It is not there, is no regular file, or is too large.
 pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path)?;
-    if !file.metadata()?.is_file() {
+    let meta = file.metadata()?;
+    if !meta.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    let mut bytes = Vec::new();
+    // One byte more, or the end is looked for in a read of its own first.
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len().min(max)).unwrap_or(0) + 1);
     if file.take(max + 1).read_to_end(&mut bytes)? as u64 > max {
         return Err(io::Error::other(format!("it is larger than {max} bytes")));
     }

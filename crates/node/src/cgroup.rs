@@ -282,7 +282,10 @@ pub fn is_empty(cgroups_path: &str) -> Result<bool, String> {
         hierarchies += 1;
         let ours = own.iter().find_map(|group| group.folder(mount)).filter(|_| !cgroups_path.starts_with('/'));
         let below_ours = ours.map(|folder| format!("{folder}/{cgroups_path}"));
-        for folder in wanted.iter().filter_map(|path| below(mount, path)).chain(below_ours) {
+        let mut folders: Vec<String> = wanted.iter().filter_map(|path| below(mount, path)).collect();
+        // At the top both are one.
+        folders.extend(below_ours.filter(|folder| !folders.contains(folder)));
+        for folder in folders {
             if !folder_is_empty(&folder, mount.fs == "cgroup2")? {
                 return Ok(false);
             }

@@ -12,18 +12,34 @@ use crate::error::NodeError;
 /// The whole of a file of the kernel's or the operator's.
 pub(crate) fn read(path: &str) -> Result<Vec<u8>, NodeError> {
     // Files of the kernel's have no length to go by, and each short read makes the kernel begin again.
-    let mut bytes = Vec::with_capacity(4096);
-    let read = File::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
-    read.map(|_| bytes).map_err(|e| NodeError::new("read", path, e))
+    let read = File::open(path).and_then(|file| to_end(&file, 4096, usize::MAX));
+    read.map_err(|e| NodeError::new("read", path, e))
 }
 
 /// What is left of an open file, at most `max` bytes; `None` when there is more.
 pub(crate) fn read_bounded(file: &File, expected: u64, max: usize) -> std::io::Result<Option<Vec<u8>>> {
-    let room = usize::try_from(expected).unwrap_or(max).min(max);
-    let mut bytes = Vec::with_capacity(room.saturating_add(1));
-    let mut limited = file.take(u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1));
-    limited.read_to_end(&mut bytes)?;
-    Ok((bytes.len() <= max).then_some(bytes))
+    // One more, so that the read after the last byte finds room to say that it was the last.
+    let room = usize::try_from(expected).unwrap_or(max).min(max).saturating_add(1);
+    to_end(file, room, max).map(|bytes| (bytes.len() <= max).then_some(bytes))
+}
+
+/// What is left of a file, into `room` bytes at first; stops when it has more than `max`. The standard library would ask
+/// for length and position before, and read in pieces.
+fn to_end(mut file: &File, room: usize, max: usize) -> std::io::Result<Vec<u8>> {
+    let (mut bytes, mut filled) = (vec![0; room], 0);
+    while filled <= max {
+        if filled == bytes.len() {
+            bytes.resize(filled.saturating_mul(2).max(4096), 0);
+        }
+        match file.read(bytes.get_mut(filled..).unwrap_or_default()) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
 }
 
 /// What a file is now, links followed.

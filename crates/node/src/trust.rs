@@ -2,13 +2,12 @@
 
 use std::fmt;
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use contract::inventory::FileId;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open, openat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat, lstat, stat};
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::{FileStat, Mode, SFlag, lstat, stat};
 
 use crate::error::{NodeError, words};
 use crate::file;
@@ -55,9 +54,9 @@ impl std::error::Error for TrustError {}
 /// # Errors
 /// [`TrustError`], naming the part of the path at fault.
 pub fn read_trusted(path: &Path, max: usize) -> Result<Trusted, TrustError> {
-    let (folder, name) = walk(path)?;
+    walk(path)?;
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    let fd = openat(&folder, name, flags, Mode::empty()).map_err(|e| failed(path, e))?;
+    let fd = open(path, flags, Mode::empty()).map_err(|e| failed(path, e))?;
     let (stat, id) = file::id_of(&fd).map_err(|e| failed(path, e))?;
     if !file::is(stat.st_mode, SFlag::S_IFREG) {
         return Err(untrusted(path, "is not a regular file"));
@@ -77,31 +76,28 @@ pub fn read_trusted(path: &Path, max: usize) -> Result<Trusted, TrustError> {
     Ok(Trusted { bytes, id })
 }
 
-/// Goes down to the folder that holds the file, by handles, and checks each folder on the way.
-fn walk(path: &Path) -> Result<(OwnedFd, &Path), TrustError> {
-    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+/// Checks each folder on the way, from the top. Paths suffice: in a folder that only root can write nobody else puts
+/// another one in the place of what was looked at.
+fn walk(path: &Path) -> Result<(), TrustError> {
     let mut parts = path.components();
-    let name = match (parts.next(), path.file_name()) {
-        (Some(Component::RootDir), Some(name)) => Path::new(name),
-        _ => return Err(untrusted(path, "is not the absolute path of a file")),
-    };
+    if (parts.next(), path.file_name().is_some()) != (Some(Component::RootDir), true) {
+        return Err(untrusted(path, "is not the absolute path of a file"));
+    }
     parts.next_back();
     let mut so_far = PathBuf::from("/");
-    let mut folder = open("/", flags, Mode::empty()).map_err(|e| failed(&so_far, e))?;
-    check_folder(&so_far, &folder)?;
+    check_folder(&so_far)?;
     for part in parts {
         let Component::Normal(part) = part else {
             return Err(untrusted(path, "has .. in its path"));
         };
         so_far.push(part);
-        folder = openat(&folder, part, flags, Mode::empty()).map_err(|e| failed(&so_far, e))?;
-        check_folder(&so_far, &folder)?;
+        check_folder(&so_far)?;
     }
-    Ok((folder, name))
+    Ok(())
 }
 
-fn check_folder(path: &Path, folder: &OwnedFd) -> Result<(), TrustError> {
-    let stat = fstat(folder).map_err(|e| failed(path, e))?;
+fn check_folder(path: &Path) -> Result<(), TrustError> {
+    let stat = lstat(path).map_err(|e| failed(path, e))?;
     if file::is(stat.st_mode, SFlag::S_IFLNK) {
         return Err(untrusted(path, "is a symbolic link, must be the folder itself"));
     }
