@@ -8,7 +8,7 @@ use contract::inventory::pci_address;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-use crate::inventory::told::{Answer, Kind, SMI, Silence, Told, ToldGpu, ToldInstance};
+use crate::inventory::told::{Answer, Kind, Live, SMI, Silence, Told, ToldGpu, ToldInstance};
 
 /// Deeper than any document of NVIDIA's.
 const MAX_DEPTH: usize = 32;
@@ -162,7 +162,24 @@ impl OfGpu {
             mig: enabled.map(|enabled| MigMode { enabled, pending: mode("mig_mode/pending_mig").unwrap_or(enabled) }),
             instances: instances(&self.instances)?,
             unavailable: self.trouble(),
+            live: self.live(),
         })
+    }
+
+    /// What it does now, each with its unit: `3 %`, `1024 MiB`, `35 C`, `56.12 W`. The power has had three names.
+    fn live(&self) -> Live {
+        let text = |path| value(&self.texts, path);
+        let whole = |path, unit| text(path)?.strip_suffix(unit)?.trim().parse().ok();
+        let power =
+            ["gpu_power_readings/instant_power_draw", "gpu_power_readings/power_draw", "power_readings/power_draw"]
+                .into_iter()
+                .find_map(|path| milliwatts(text(path)?));
+        Live {
+            utilization_percent: whole("utilization/gpu_util", "%"),
+            memory_used_mb: text("fb_memory_usage/used").and_then(mebibytes),
+            temperature_c: whole("temperature/gpu_temp", "C"),
+            power_mw: power,
+        }
     }
 
     /// What any element says about its health.
@@ -215,6 +232,13 @@ fn instances(of: &[Texts]) -> Result<Vec<ToldInstance>, String> {
         instances.iter_mut().zip(0..).for_each(|(instance, at)| instance.index = at);
     }
     Ok(instances)
+}
+
+/// `56.12 W`, in thousandths.
+fn milliwatts(text: &str) -> Option<u32> {
+    let (whole, part) = text.strip_suffix('W')?.trim().split_once('.')?;
+    let part: u32 = format!("{part:0<3}").get(..3)?.parse().ok()?;
+    whole.parse::<u32>().ok()?.checked_mul(1000)?.checked_add(part)
 }
 
 /// The names of the open elements below the root.

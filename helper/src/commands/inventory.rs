@@ -78,8 +78,14 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
         }
         Some(Action::Diff { file }) => diff(file, &mut context),
         None => {
-            let inventory = inventory::look(&context.setup).map_err(Failure::Internal)?;
-            print(&inventory, &mut context)?;
+            let live = matches!(context.format, Some(Format::Json | Format::Prometheus));
+            let looked = if live {
+                inventory::look_live(&context.setup)
+            } else {
+                inventory::look(&context.setup).map(|it| (it, Vec::new()))
+            };
+            let (inventory, lives) = looked.map_err(Failure::Internal)?;
+            print(&inventory, &lives, &mut context)?;
             Ok(Exit::Done)
         }
     }
@@ -93,9 +99,13 @@ struct Document<'a> {
     gpu_inventory: Vec<View<'a>>,
 }
 
-fn print(inventory: &Inventory, context: &mut Context<'_>) -> Result<(), Failure> {
+fn print(inventory: &Inventory, lives: &inventory::Lives, context: &mut Context<'_>) -> Result<(), Failure> {
     let leased = leased(inventory, &context.setup);
-    let gpu_inventory = view::views(inventory, &|id| leased.iter().any(|leased| leased == id));
+    let mut gpu_inventory = view::views(inventory, &|id| leased.iter().any(|leased| leased == id));
+    for view in &mut gpu_inventory {
+        let live = lives.iter().find(|(pci, _)| pci == view.pci);
+        view.metrics = live.map(|(_, live)| *live).unwrap_or_default();
+    }
     match context.format {
         None | Some(Format::Table) => Ok(write!(context.out, "{}", text(inventory, &leased))?),
         Some(Format::Json) => context.document(&Document { inventory, gpu_inventory }),

@@ -27,6 +27,9 @@ enum Which {
         library: PathBuf,
         /// What it was when it was judged
         id: String,
+        /// Also asks what the GPUs do now
+        #[arg(long)]
+        live: bool,
         /// The GPUs to ask for, by PCI address
         pci: Vec<String>,
     },
@@ -49,12 +52,12 @@ enum Which {
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     match &args.which {
-        Which::Nvml { library, id, pci } => {
+        Which::Nvml { library, id, live, pci } => {
             let answer = confine("/".as_ref())
                 .map_err(|why| format!("NVML is not asked unless it can change nothing: {why}"))
                 .and_then(|()| open_as(library, id))
                 .map_err(|why| Silence::failed(NVML, why))
-                .and_then(|open| nvml::tell(library, &open, pci));
+                .and_then(|open| nvml::tell(library, &open, pci, *live));
             serde_json::to_writer(&mut *out, &Message::from(answer))?;
             writeln!(out)?;
             Ok(Exit::Done)

@@ -44,7 +44,7 @@ pub(crate) fn text(inventory: &Inventory, views: &[View<'_>]) -> String {
         (labels, 1)
     };
     let state = |view: &View<'_>| (vec![("pci", view.pci.to_owned()), ("state", view.health.to_owned())], 1);
-    let metrics: [Metric<'_>; 10] = [
+    let metrics: [Metric<'_>; 14] = [
         ("quilt_gpu_driver_info", "The loaded NVIDIA driver and the CUDA it serves", vec![(driver, 1)]),
         ("quilt_gpu_finding", "What is wrong with this node; 1 stops containers with GPUs", dedup(findings.collect())),
         ("quilt_gpu_info", "A GPU by its names", views.iter().map(info).collect()),
@@ -56,6 +56,22 @@ pub(crate) fn text(inventory: &Inventory, views: &[View<'_>]) -> String {
         ("quilt_gpu_leased", "Whether somebody has this GPU", gpu(&|view| Some((view.lease == Lease::Leased).into()))),
         ("quilt_gpu_state", "What keeps a GPU from being granted, or ok", views.iter().map(state).collect()),
         ("quilt_gpu_memory_bytes", "Memory of this GPU", gpu(&|view| view.memory_mb.map(|mb| mb << 20))),
+        (
+            "quilt_gpu_memory_used_bytes",
+            "Memory of this GPU that is in use",
+            gpu(&|view| view.metrics.memory_used_mb.map(|mb| mb << 20)),
+        ),
+        (
+            "quilt_gpu_utilization_percent",
+            "How much of the last second this GPU computed",
+            gpu(&|view| view.metrics.utilization_percent.map(Into::into)),
+        ),
+        (
+            "quilt_gpu_temperature_celsius",
+            "Temperature of this GPU",
+            gpu(&|view| view.metrics.temperature_c.map(Into::into)),
+        ),
+        ("quilt_gpu_power_milliwatts", "What this GPU draws", gpu(&|view| view.metrics.power_mw.map(Into::into))),
         (
             "quilt_gpu_mig_enabled",
             "Whether this GPU is cut into instances",

@@ -5,6 +5,8 @@ use contract::inventory::Inventory;
 use ledger::slot;
 use serde::Serialize;
 
+use crate::inventory::told::Live;
+
 /// What a GPU is used for now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -55,6 +57,8 @@ pub(crate) struct View<'a> {
     /// What is wrong, and what would mend it.
     pub(crate) why: Option<&'a str>,
     pub(crate) lease: Lease,
+    /// What it does at this moment, as far as the driver tells.
+    pub(crate) metrics: Live,
     pub(crate) partitions: Vec<Part<'a>>,
 }
 
@@ -110,6 +114,7 @@ fn view<'a>(gpu: &'a Gpu, taken: &dyn Fn(&str) -> bool) -> View<'a> {
         health: health(gpu),
         why: gpu.unavailable.as_ref().map(|it| it.why.as_str()),
         lease: lease(taken(&gpu.pci)),
+        metrics: Live::default(),
         partitions: gpu.partitions.iter().map(part).collect(),
         id,
     }

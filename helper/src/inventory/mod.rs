@@ -34,12 +34,13 @@ use node::mig::Capability;
 pub use changes::{changes, in_words};
 pub(crate) use links::make as make_links;
 pub(crate) use make::make as make_nodes;
+pub(crate) use store::look_live;
 pub use store::{Refreshed, current, look, refresh, seen};
 
 use gpus::Function;
 use nodes::DevRoot;
 use search::Driver;
-use told::Answer;
+use told::{Answer, Live};
 
 /// Everything that was read of a node; from here on nothing is.
 #[derive(Clone)]
@@ -69,14 +70,19 @@ pub fn discover(host: &Host) -> Result<Inventory, String> {
     Ok(with_nodes(host, read::seen(host)?))
 }
 
-/// Looks at the node and asks the driver about it; `earlier` is what was known.
+/// What each GPU does at the moment of a look, by its PCI address.
+pub(crate) type Lives = Vec<(String, Live)>;
+
+/// Looks at the node and asks the driver about it, `live`: about this moment too. `earlier` is what was known.
 ///
 /// # Errors
 /// As [`discover`]. A driver that does not answer is a finding too.
-pub(crate) fn asked(host: &Host, earlier: Option<Inventory>) -> Result<Inventory, String> {
+pub(crate) fn asked(host: &Host, earlier: Option<Inventory>, live: bool) -> Result<(Inventory, Lives), String> {
     let seen = read::seen(host)?;
-    let answers = sources::ask(host, &with_nodes(host, seen.clone()));
-    Ok(with_nodes(host, Seen { answers, earlier, ..seen }))
+    let answers = sources::ask(host, &with_nodes(host, seen.clone()), live);
+    let gpus = merge::told(&answers).into_iter().flat_map(|told| &told.gpus);
+    let lives = gpus.map(|gpu| (gpu.pci.clone(), gpu.live)).collect();
+    Ok((with_nodes(host, Seen { answers, earlier, ..seen }), lives))
 }
 
 fn with_nodes(host: &Host, seen: Seen) -> Inventory {

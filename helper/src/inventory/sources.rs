@@ -18,8 +18,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 const MOST: usize = 8 << 20;
 
 /// What the sources say about the GPUs that the driver holds, as far as `seen` has them. Nobody is asked without a loaded
-/// driver: the libraries would load it.
-pub(super) fn ask(host: &Host, seen: &Inventory) -> Vec<Answer> {
+/// driver: the libraries would load it. `live`: what the GPUs do now too.
+pub(super) fn ask(host: &Host, seen: &Inventory, live: bool) -> Vec<Answer> {
     let held = |driver: &Option<String>| driver.as_deref() == Some("nvidia");
     let asked: Vec<&str> = seen.gpus.iter().filter(|gpu| held(&gpu.driver)).map(|gpu| gpu.pci.as_str()).collect();
     let Some(own) = own_program().filter(|_| host.nvml == Nvml::Auto) else { return Vec::new() };
@@ -29,7 +29,7 @@ pub(super) fn ask(host: &Host, seen: &Inventory) -> Vec<Answer> {
     // The program is nothing without the library, and would find one by itself that nobody has judged.
     let library = seen.libraries.iter().find(|library| library.soname == "libnvidia-ml.so.1" && library.bits == 64);
     let Some(library) = library else { return Vec::new() };
-    let mut answers = vec![nvml(&own, library, &asked)];
+    let mut answers = vec![nvml(&own, library, &asked, live)];
     let others_would_fail = |answer: &Answer| !matches!(answer, Err(Silence { kind: Kind::Failed, .. }));
     if !answers.iter().any(others_would_fail) {
         let program =
@@ -44,9 +44,10 @@ fn own_program() -> Option<PathBuf> {
     if cfg!(test) { None } else { std::env::current_exe().ok() }
 }
 
-fn nvml(own: &Path, library: &Library, asked: &[&str]) -> Answer {
+fn nvml(own: &Path, library: &Library, asked: &[&str], live: bool) -> Answer {
     let mut command = Command::new(own);
     command.args(["source", "nvml", &library.host_path, &judged::word(&library.id)]).args(asked);
+    command.args(live.then_some("--live"));
     let library = library.host_path.as_str();
     let (printed, _) = child::output(&mut command, LIMIT, MOST).map_err(|trouble| silence(NVML, library, &trouble))?;
     message(&printed).unwrap_or_else(|| {

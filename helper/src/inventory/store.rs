@@ -11,7 +11,7 @@ use node::{Mode, TrustError, read_trusted, write_atomic};
 use shim::Setup;
 
 use super::probe::{self, Turn};
-use super::{busy, capacity};
+use super::{Lives, busy, capacity};
 
 /// Largest stored inventory that is compared with, in bytes.
 const MAX_INVENTORY: usize = 4 << 20;
@@ -36,7 +36,7 @@ pub fn refresh(setup: &Setup, more: Option<Finding>) -> Result<Refreshed, String
     let path = setup.state_dir().join(shim::INVENTORY);
     let before = read_trusted(&path, MAX_INVENTORY);
     let old: Option<Inventory> = before.as_ref().ok().and_then(|file| contract::read::document(&file.bytes).ok());
-    let mut inventory = in_use(setup, old.clone())?;
+    let (mut inventory, _) = in_use(setup, old.clone(), false)?;
     inventory.findings.extend(more);
     // Without a GPU there is nothing to close.
     if !inventory.gpus.is_empty() {
@@ -63,8 +63,20 @@ pub fn refresh(setup: &Setup, more: Option<Finding>) -> Result<Refreshed, String
 /// # Errors
 /// What could not be read, and why.
 pub fn look(setup: &Setup) -> Result<Inventory, String> {
+    looked(setup, false).map(|(inventory, _)| inventory)
+}
+
+/// The same, and what each GPU does at this moment.
+///
+/// # Errors
+/// As [`look`].
+pub(crate) fn look_live(setup: &Setup) -> Result<(Inventory, Lives), String> {
+    looked(setup, true)
+}
+
+fn looked(setup: &Setup, live: bool) -> Result<(Inventory, Lives), String> {
     let low_level = setup.low_level().ok().and_then(|path| probe::current(setup, &path));
-    in_use(setup, stored(setup)).map(|inventory| Inventory { low_level, ..inventory })
+    in_use(setup, stored(setup), live).map(|(inventory, lives)| (Inventory { low_level, ..inventory }, lives))
 }
 
 /// The stored inventory, to grant from: made anew when it is missing, when the node has changed since, or when something
@@ -92,17 +104,17 @@ pub fn current(setup: &Setup) -> Result<Inventory, Refusal> {
 /// `DRIVER_NOT_READY` when the node lacks something, `INTERNAL` when it cannot be looked at.
 pub fn seen(setup: &Setup) -> Result<Inventory, Refusal> {
     shim::read_inventory(setup).or_else(|_| {
-        let inventory = in_use(setup, stored(setup)).map_err(|why| Refusal::internal("inventory", &why))?;
+        let (inventory, _) = in_use(setup, stored(setup), false).map_err(|why| Refusal::internal("inventory", &why))?;
         shim::ready(inventory)
     })
 }
 
 /// What the node has, who uses it without a lease, and what differs from what was declared.
-fn in_use(setup: &Setup, earlier: Option<Inventory>) -> Result<Inventory, String> {
-    let mut inventory = super::asked(&setup.config.host, earlier)?;
+fn in_use(setup: &Setup, earlier: Option<Inventory>, live: bool) -> Result<(Inventory, Lives), String> {
+    let (mut inventory, lives) = super::asked(&setup.config.host, earlier, live)?;
     busy::judge(setup, &mut inventory);
     inventory.findings.extend(capacity::findings(&setup.config, &inventory));
-    Ok(inventory)
+    Ok((inventory, lives))
 }
 
 /// What the last refresh stored, fresh or not.

@@ -45,6 +45,22 @@ pub(crate) struct ToldGpu {
     pub(crate) instances: Vec<ToldInstance>,
     /// Lost or failing, in the source's judgement.
     pub(crate) unavailable: Option<Unavailable>,
+    /// What it does at this moment.
+    pub(crate) live: Live,
+}
+
+/// What a GPU does at the moment of the question: for who looks, and never stored. What the source does not tell is absent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Live {
+    /// Of the last second, how much of it something was computed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) utilization_percent: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) memory_used_mb: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) temperature_c: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) power_mw: Option<u32>,
 }
 
 impl ToldGpu {
@@ -100,8 +116,10 @@ record!(ToldGpu {
     virtualization,
     mig,
     instances,
-    unavailable
+    unavailable,
+    live
 });
+record!(Live { utilization_percent, memory_used_mb, temperature_c, power_mw });
 record!(ToldInstance { index, gi, ci, uuid, profile, memory_mb });
 record!(Silence { source, kind, why });
 word!(Kind { Mismatch = "mismatch", Slow = "slow", Failed = "failed" });

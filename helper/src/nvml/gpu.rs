@@ -3,14 +3,15 @@
 #![allow(unsafe_code)] // a call that the crate does not wrap
 
 use contract::gpu::{MigMode, State, Unavailable};
-use nvml_wrapper::enum_wrappers::device::GpuVirtualizationMode;
+use nvml_wrapper::enum_wrappers::device::{GpuVirtualizationMode, TemperatureSensor};
 use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::{NvmlError, nvml_try};
+use nvml_wrapper::struct_wrappers::device::MemoryInfo;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::{Device, Nvml};
 
 use super::{mig, trouble};
-use crate::inventory::told::ToldGpu;
+use crate::inventory::told::{Live, ToldGpu};
 
 /// `NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`, and what of it takes the GPU out of use.
 const RECOVERY: u32 = 230;
@@ -18,8 +19,8 @@ const RESET: u64 = 1;
 const REBOOT: u64 = 2;
 const DRAIN_AND_RESET: u64 = 4;
 
-/// Everything that it tells; what it does not is absent.
-pub(super) fn told(nvml: &Nvml, pci: &str, device: &Device<'_>) -> ToldGpu {
+/// Everything that it tells, `live`: what it does now too. What it does not tell is absent.
+pub(super) fn told(nvml: &Nvml, pci: &str, device: &Device<'_>, live: bool) -> ToldGpu {
     let mut asked = Asked::default();
     let uuid = asked.take(device.uuid());
     let minor = asked.take(device.minor_number());
@@ -35,6 +36,7 @@ pub(super) fn told(nvml: &Nvml, pci: &str, device: &Device<'_>) -> ToldGpu {
     } else {
         Vec::new()
     };
+    let live = if live { at_this_moment(&mut asked, device, memory.as_ref()) } else { Live::default() };
     let needs = asked.trouble.take().or_else(|| needs_reset(nvml, device));
     ToldGpu {
         pci: pci.to_owned(),
@@ -47,6 +49,16 @@ pub(super) fn told(nvml: &Nvml, pci: &str, device: &Device<'_>) -> ToldGpu {
         mig: mode,
         instances,
         unavailable: needs,
+        live,
+    }
+}
+
+fn at_this_moment(asked: &mut Asked, device: &Device<'_>, memory: Option<&MemoryInfo>) -> Live {
+    Live {
+        utilization_percent: asked.take(device.utilization_rates()).map(|rates| rates.gpu),
+        memory_used_mb: memory.map(|memory| memory.used >> 20),
+        temperature_c: asked.take(device.temperature(TemperatureSensor::Gpu)),
+        power_mw: asked.take(device.power_usage()),
     }
 }
 

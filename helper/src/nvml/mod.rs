@@ -18,12 +18,13 @@ use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_
 
 use crate::inventory::told::{Answer, Kind, NVML, Silence, Told, ToldGpu};
 
-/// Loads the open library, which is called so, and asks it about these GPUs and all others that it lists.
-pub(crate) fn tell(library: &Path, open: &File, asked: &[String]) -> Answer {
+/// Loads the open library, which is called so, and asks it about these GPUs and all others that it lists;
+/// `live`: about what they do now too.
+pub(crate) fn tell(library: &Path, open: &File, asked: &[String], live: bool) -> Answer {
     let path = format!("/proc/self/fd/{}", open.as_raw_fd());
     let nvml = Nvml::builder().lib_path(path.as_ref()).init().map_err(|cause| silence(library, &cause))?;
     let (devices, mut gpus) = devices(&nvml, asked);
-    gpus.extend(devices.iter().map(|(pci, device)| gpu::told(&nvml, pci, device)));
+    gpus.extend(devices.iter().map(|(pci, device)| gpu::told(&nvml, pci, device, live)));
     contract::order::sort_by(&mut gpus, |a, b| a.pci.cmp(&b.pci));
     let cuda = nvml.sys_cuda_driver_version().ok().filter(|version| *version > 0);
     Ok(Told {

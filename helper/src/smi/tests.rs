@@ -186,3 +186,32 @@ proptest! {
         let _ = told(&bytes);
     }
 }
+
+#[test]
+fn what_a_gpu_does_now_is_told_by_every_type() {
+    let with = |inner: &str| {
+        let text = format!(
+            "<?xml version=\"1.0\"?><nvidia_smi_log><attached_gpus>1</attached_gpus><gpu id=\"00000000:31:00.0\">{inner}</gpu></nvidia_smi_log>"
+        );
+        told(text.as_bytes()).unwrap().gpus[0].live
+    };
+    let same = "<fb_memory_usage><total>80 MiB</total><used>4 MiB</used></fb_memory_usage>\
+        <utilization><gpu_util>37 %</gpu_util></utilization><temperature><gpu_temp>61 C</gpu_temp></temperature>";
+    let live =
+        |power_mw| Live { utilization_percent: Some(37), memory_used_mb: Some(4), temperature_c: Some(61), power_mw };
+    for (power, expected) in [
+        ("<power_readings><power_draw>56.12 W</power_draw></power_readings>", Some(56_120)),
+        ("<gpu_power_readings><power_draw>350.1 W</power_draw></gpu_power_readings>", Some(350_100)),
+        (
+            "<gpu_power_readings><power_draw>N/A</power_draw><instant_power_draw>7.05 W</instant_power_draw></gpu_power_readings>",
+            Some(7_050),
+        ),
+        ("<gpu_power_readings><power_draw>[Unknown Error]</power_draw></gpu_power_readings>", None),
+        ("<gpu_power_readings><power_draw>99999999.99 W</power_draw></gpu_power_readings>", None),
+        ("<module_power_readings><power_draw>1.0 W</power_draw></module_power_readings>", None),
+    ] {
+        assert_eq!(with(&format!("{same}{power}")), live(expected), "{power}");
+    }
+    let not = "<fb_memory_usage><used>GPU is lost</used></fb_memory_usage><utilization><gpu_util>N/A</gpu_util></utilization>";
+    assert_eq!(with(not), Live::default());
+}

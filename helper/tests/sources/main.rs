@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use fake_nvml::{Mig, Remapped};
+use fake_nvml::{Live, Mig, Remapped};
 use node::{LIBRARIES, Node, findings, states, topology};
 use serde_json::{Value, json};
 
@@ -28,6 +28,41 @@ fn one_gpu_in_full() {
     assert_eq!(inventory["cuda_version"], "12.4");
     // What is known stays when nothing changed: the second time there is nothing to tell.
     assert!(node.quilt_gpu(&["inventory", "refresh"]).1.starts_with("nothing changed"));
+}
+
+/// For who looks: what a GPU does changes nothing that is stored, and what is not told is not there.
+#[test]
+fn what_a_gpu_does_now_is_shown_and_not_stored() {
+    let mut topology = topology("rtx4090");
+    topology.gpus[0].live = Some(Live { utilization: 37, memory_used_mb: 1024, temperature: 61, power: 250_125 });
+    topology.gpus[1].live = topology.gpus[0].live;
+    topology.gpus[1].fail = [("nvmlDeviceGetPowerUsage".to_owned(), 3)].into();
+    let Some(node) = Node::of(&topology) else { return };
+    let stored = node.refreshed();
+    let metrics = || -> Vec<Value> {
+        let (status, text) = node.quilt_gpu(&["--format", "json", "inventory"]);
+        assert_eq!(status, 0, "{text}");
+        let document: Value = serde_json::from_str(&text).unwrap();
+        document["gpu_inventory"].as_array().unwrap().iter().map(|gpu| gpu["metrics"].clone()).collect()
+    };
+    let whole = json!({"utilization_percent": 37, "memory_used_mb": 1024, "temperature_c": 61, "power_mw": 250_125});
+    let without_power = json!({"utilization_percent": 37, "memory_used_mb": 1024, "temperature_c": 61});
+    assert_eq!(metrics()[..3], [whole, without_power, json!({"memory_used_mb": 0})]);
+    let (_, text) = node.quilt_gpu(&["--format", "prometheus", "inventory"]);
+    let pci = &topology.gpus[0].pci;
+    for line in [
+        format!("quilt_gpu_temperature_celsius{{pci=\"{pci}\"}} 61"),
+        format!("quilt_gpu_memory_used_bytes{{pci=\"{pci}\"}} 1073741824"),
+        format!("quilt_gpu_power_milliwatts{{pci=\"{pci}\"}} 250125"),
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}: {text}");
+    }
+    assert_eq!(text.matches("quilt_gpu_power_milliwatts{").count(), 1, "{text}");
+    topology.gpus[0].live = None;
+    node.tell(&topology);
+    assert_eq!(metrics()[0], json!({"memory_used_mb": 0}));
+    assert!(node.quilt_gpu(&["inventory", "refresh"]).1.starts_with("nothing changed"));
+    assert!(!stored.to_string().contains("utilization"));
 }
 
 #[test]

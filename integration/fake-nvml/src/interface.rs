@@ -241,8 +241,25 @@ pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(of: Handle, to: *mut Memory)
     device("nvmlDeviceGetMemoryInfo_v2", of, |gpu, mig| {
         let total = mig.map_or(gpu.memory_mb, |mig| mig.memory_mb) << 20;
         let version = u32::try_from(size_of::<Memory>()).unwrap_or(0) | 2 << 24;
-        put(to, Memory { version, total, reserved: 0, free: total, used: 0 })
+        let used = gpu.live.map_or(0, |live| live.memory_used_mb << 20);
+        put(to, Memory { version, total, reserved: 0, free: total.saturating_sub(used), used })
     })
+}
+
+/// `nvmlUtilization_t`: two numbers, of the processors and of the memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetUtilizationRates(of: Handle, to: *mut [c_uint; 2]) -> Return {
+    device("nvmlDeviceGetUtilizationRates", of, |gpu, _| put(to, [gpu.live.ok_or(NOT_SUPPORTED)?.utilization, 0]))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetTemperature(of: Handle, _sensor: c_uint, to: *mut c_uint) -> Return {
+    device("nvmlDeviceGetTemperature", of, |gpu, _| put(to, gpu.live.ok_or(NOT_SUPPORTED)?.temperature))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetPowerUsage(of: Handle, to: *mut c_uint) -> Return {
+    device("nvmlDeviceGetPowerUsage", of, |gpu, _| put(to, gpu.live.ok_or(NOT_SUPPORTED)?.power))
 }
 
 #[unsafe(no_mangle)]

@@ -63,10 +63,26 @@ pub struct Gpu {
     pub retirement_pending: Option<bool>,
     /// `nvmlDeviceGpuRecoveryAction_t`; absent: not supported.
     pub recovery_action: Option<u32>,
+    /// What it does now; absent: none of it is supported, and nothing of its memory is used.
+    pub live: Option<Live>,
     /// As in [`Topology::fail`], for this GPU alone.
     pub fail: BTreeMap<String, u32>,
     /// As in [`Topology::hang`], for this GPU alone.
     pub hang: BTreeMap<String, u64>,
+}
+
+/// What a GPU does at this moment.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Live {
+    /// Percent.
+    pub utilization: u32,
+    /// In MiB.
+    pub memory_used_mb: u64,
+    /// Degrees Celsius.
+    pub temperature: u32,
+    /// Milliwatts.
+    pub power: u32,
 }
 
 /// MIG mode.
