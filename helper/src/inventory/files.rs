@@ -5,6 +5,7 @@ use contract::inventory::{DriverFile, FileId, FileKind, Finding, Library};
 use linker::elf::{Class, Elf, Kind};
 use linker::families;
 
+use super::places::PATHS;
 use super::root::Fault;
 
 /// Libraries of the driver packages that have a version of their own, so that the file name cannot say whose they are.
@@ -44,8 +45,26 @@ pub(crate) struct Extra {
     pub(crate) kind: FileKind,
     pub(crate) capabilities: Vec<Capability>,
     pub(crate) candidate: Candidate,
-    /// The absolute path of the library that it leads to, when it is a manifest that does.
-    pub(crate) leads: Option<String>,
+    /// Where it leads, when it is a manifest with an absolute path.
+    pub(crate) leads: Option<Leads>,
+}
+
+/// The library that a manifest names by an absolute path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Leads {
+    /// The path.
+    pub(crate) path: String,
+    /// The file that it is in the driver root; nothing when nothing is there.
+    pub(crate) real: Option<String>,
+}
+
+impl Leads {
+    /// The library that a container gets anyway, and that nothing of an image's can be in the place of.
+    fn given<'l>(&self, libraries: &'l [Library]) -> Option<&'l Library> {
+        let plain = !self.path.split('/').skip(1).any(|part| matches!(part, "" | "." | ".."));
+        let theirs = PATHS.iter().any(|folder| self.path.starts_with(folder));
+        libraries.iter().find(|library| plain && theirs && Some(&library.host_path) == self.real.as_ref())
+    }
 }
 
 impl Candidate {
@@ -195,8 +214,14 @@ fn other_versions(mut others: Vec<String>, version: &str, missing: &[&str], left
     Some(Finding { code: code.into(), stops, message })
 }
 
-/// The other files of the same installation and version, each place in a container once; the first found wins.
-pub(crate) fn files(extras: Vec<Extra>, tree: &str, version: &str) -> (Vec<DriverFile>, Vec<Finding>) {
+/// The other files of the same installation and version, each place in a container once; the first found wins. A manifest
+/// that names one of `libraries` by a path that only that system has brings the library there.
+pub(crate) fn files(
+    extras: Vec<Extra>,
+    libraries: &[Library],
+    tree: &str,
+    version: &str,
+) -> (Vec<DriverFile>, Vec<Finding>) {
     let mut files: Vec<DriverFile> = Vec::new();
     let mut findings = Vec::new();
     for Extra { path, kind, capabilities, candidate, leads } in extras {
@@ -207,9 +232,21 @@ pub(crate) fn files(extras: Vec<Extra>, tree: &str, version: &str) -> (Vec<Drive
         if candidate.told_of_fault(&mut findings) {
             continue;
         }
-        if let Some(library) = leads {
-            findings.push(unusable_manifest(&candidate.real, &library));
-            continue;
+        if let Some(leads) = leads {
+            let Some(library) = leads.given(libraries) else {
+                findings.push(unusable_manifest(&candidate.real, &leads.path));
+                continue;
+            };
+            if !files.iter().any(|file| file.path == leads.path) {
+                files.push(DriverFile {
+                    host_path: library.host_path.clone(),
+                    path: leads.path,
+                    kind,
+                    capabilities: capabilities.clone(),
+                    id: library.id,
+                    found_by: format!("named by {}", candidate.name()),
+                });
+            }
         }
         files.push(DriverFile {
             host_path: candidate.real,
@@ -228,7 +265,7 @@ fn unusable_manifest(real: &str, library: &str) -> Finding {
         code: "manifest-path".into(),
         stops: false,
         message: format!(
-            "{real} is left out: it names its library as {library}, where no container has it; graphics needs a manifest that names it without a folder"
+            "{real} is left out: it names its library as {library}, where no container has it; graphics needs a manifest that names it without a folder, or where NixOS has it and containers get it"
         ),
     }
 }

@@ -117,7 +117,7 @@ pub(crate) fn assemble(seen: Seen, dev: &DevRoot<'_>) -> Inventory {
         (false, Some(version)) => {
             let (control, of_control) = nodes::control(&inventory.facts, dev);
             let (libraries, tree, of_libraries) = files::libraries(driver.libraries, version);
-            let (files, of_files) = files::files(driver.files, tree, version);
+            let (files, of_files) = files::files(driver.files, &libraries, tree, version);
             let of_driver = of_gpus.into_iter().chain(of_sources).chain(of_control);
             findings.extend(of_driver.chain(of_libraries).chain(of_files));
             (inventory.control, inventory.libraries, inventory.files) = (control, libraries, files);

@@ -81,6 +81,9 @@ pub(super) struct Data {
     pub(super) capabilities: &'static [Capability],
 }
 
+/// Where manifests name libraries by absolute paths that no other system's image has: NixOS.
+pub(super) const PATHS: &[&str] = &["/nix/store/", "/run/opengl-driver/lib/"];
+
 /// Bases of data files, after those beside the libraries.
 pub(super) const BASES: &[&str] = &["etc", "usr/share", "usr/local/share", "run/opengl-driver/share"];
 

@@ -10,7 +10,7 @@ use contract::inventory::FileKind;
 use linker::elf::{self, Elf};
 use linker::{cache, families};
 
-use super::files::{Candidate, Extra, capabilities};
+use super::files::{Candidate, Extra, Leads, capabilities};
 use super::places::{BASES, DATA, FIRMWARE, LIBRARIES, MODULES, PROGRAMS, ROOTS, tree};
 use super::root::{Found, Root};
 
@@ -210,7 +210,10 @@ impl Search<'_> {
     fn extra(&mut self, place: Place<'_>, kind: FileKind, capabilities: Vec<Capability>) {
         let Ok(found) = self.root.file(&place.at) else { return };
         let manifest = kind == FileKind::Data && (place.at.ends_with(".json") || place.at.ends_with(".icd"));
-        let leads = if manifest { leads_to(&found) } else { None };
+        let leads = manifest.then(|| leads_to(&found)).flatten().map(|path| {
+            let real = self.root.file(&path).ok().map(|library| library.real);
+            Leads { path, real }
+        });
         let candidate = self.candidate(&found, place.rule);
         self.found.files.push(Extra { path: place.path, kind, capabilities, candidate, leads });
     }
@@ -232,7 +235,7 @@ fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The absolute path that a manifest gives for its library: no image has it.
+/// The absolute path that a manifest gives for its library: few images have it.
 fn leads_to(found: &Found) -> Option<String> {
     let mut text = String::new();
     (&found.file).take(MAX_MANIFEST).read_to_string(&mut text).ok()?;

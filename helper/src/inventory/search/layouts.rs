@@ -79,7 +79,7 @@ fn outcome(layout: &Layout, at: &Path) -> (Lines, Lines, Vec<(String, bool)>) {
     let explicit: Vec<String> = layout.explicit.iter().map(|&path| path.to_owned()).collect();
     let found = driver(&root, &explicit);
     let (libraries, tree, mut findings) = files::libraries(found.libraries, layout.loaded);
-    let (files, more) = files::files(found.files, tree, layout.loaded);
+    let (files, more) = files::files(found.files, &libraries, tree, layout.loaded);
     findings.extend(more);
     let below = |path: &str| root.inside(path).unwrap().to_owned();
     let libraries = libraries.into_iter().map(|library| {

@@ -223,6 +223,7 @@ pub(super) const LAYOUTS: &[Layout] = &[
         libraries: &[
             "nix/store/abc-nvidia-x11-565.57/lib/libcuda.so.565.57",
             "nix/store/abc-nvidia-x11-565.57/lib/libnvidia-ml.so.565.57",
+            "nix/store/abc-nvidia-x11-565.57/lib/libGLX_nvidia.so.565.57",
             "nix/store/old-nvidia-x11-550.1/lib/libcuda.so.550.1",
             "nix/store/def-nvidia-x11-565.57-lib32/lib/libcuda.so.565.57@32",
         ],
@@ -230,8 +231,15 @@ pub(super) const LAYOUTS: &[Layout] = &[
             "nix/store/abc-nvidia-x11-565.57-bin/bin/nvidia-smi",
             "nix/store/abc-nvidia-x11-565.57/share/glvnd/egl_vendor.d/10_nvidia.json={\"ICD\":{\"library_path\":\"libEGL_nvidia.so.0\"}}",
             "nix/store/abc-nvidia-x11-565.57/share/vulkan/icd.d/nvidia_icd.x86_64.json={\"ICD\":{\"library_path\":\"/nix/store/abc-nvidia-x11-565.57/lib/libGLX_nvidia.so.0\"}}",
+            "nix/store/joined/share/egl/egl_external_platform.d/10_nvidia_wayland.json={\"ICD\":{\"library_path\":\"/run/opengl-driver/lib/libGLX_nvidia.so.0\"}}",
+            "nix/store/joined/share/egl/egl_external_platform.d/15_nvidia_gone.json={\"ICD\":{\"library_path\":\"/run/opengl-driver/lib/libnvidia-gone.so.1\"}}",
+            "nix/store/joined/share/egl/egl_external_platform.d/16_nvidia_up.json={\"ICD\":{\"library_path\":\"/nix/store/../../nix/store/abc-nvidia-x11-565.57/lib/libGLX_nvidia.so.0\"}}",
+            "nix/store/joined/share/egl/egl_external_platform.d/17_nvidia_etc.json={\"ICD\":{\"library_path\":\"/etc/gl.so\"}}",
         ],
         links: &[
+            ("nix/store/abc-nvidia-x11-565.57/lib/libGLX_nvidia.so.0", "libGLX_nvidia.so.565.57"),
+            ("nix/store/joined/lib/libGLX_nvidia.so.0", "/nix/store/abc-nvidia-x11-565.57/lib/libGLX_nvidia.so.565.57"),
+            ("etc/gl.so", "/nix/store/abc-nvidia-x11-565.57/lib/libGLX_nvidia.so.565.57"),
             ("run/opengl-driver", "/nix/store/joined"),
             ("run/opengl-driver-32", "/nix/store/joined32"),
             ("nix/store/joined/lib/libcuda.so.1", "/nix/store/abc-nvidia-x11-565.57/lib/libcuda.so.565.57"),
@@ -239,6 +247,11 @@ pub(super) const LAYOUTS: &[Layout] = &[
             ("run/current-system/sw/bin/nvidia-smi", "/nix/store/abc-nvidia-x11-565.57-bin/bin/nvidia-smi"),
         ],
         found: &[
+            (
+                "libGLX_nvidia.so.1",
+                "nix/store/abc-nvidia-x11-565.57/lib/libGLX_nvidia.so.565.57",
+                "beside libcuda.so.565.57",
+            ),
             ("libcuda.so.1", "nix/store/abc-nvidia-x11-565.57/lib/libcuda.so.565.57", "run/opengl-driver/lib"),
             (
                 "libcuda.so.1@32",
@@ -258,8 +271,29 @@ pub(super) const LAYOUTS: &[Layout] = &[
                 "nix/store/abc-nvidia-x11-565.57/share/glvnd/egl_vendor.d/10_nvidia.json",
                 "beside libcuda.so.565.57",
             ),
+            // A manifest's absolute path is made true where no other system's image has anything, and nowhere else.
+            (
+                "/nix/store/abc-nvidia-x11-565.57/lib/libGLX_nvidia.so.0",
+                "nix/store/abc-nvidia-x11-565.57/lib/libGLX_nvidia.so.565.57",
+                "named by nvidia_icd.x86_64.json",
+            ),
+            (
+                "/usr/share/vulkan/icd.d/nvidia_icd.x86_64.json",
+                "nix/store/abc-nvidia-x11-565.57/share/vulkan/icd.d/nvidia_icd.x86_64.json",
+                "beside libcuda.so.565.57",
+            ),
+            (
+                "/run/opengl-driver/lib/libGLX_nvidia.so.0",
+                "nix/store/abc-nvidia-x11-565.57/lib/libGLX_nvidia.so.565.57",
+                "named by 10_nvidia_wayland.json",
+            ),
+            (
+                "/usr/share/egl/egl_external_platform.d/10_nvidia_wayland.json",
+                "nix/store/joined/share/egl/egl_external_platform.d/10_nvidia_wayland.json",
+                "run/opengl-driver/share",
+            ),
         ],
-        findings: &[("manifest-path", false)],
+        findings: &[("manifest-path", false), ("manifest-path", false), ("manifest-path", false)],
         ..NONE
     },
 ];
