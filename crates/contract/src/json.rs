@@ -196,6 +196,11 @@ pub fn pointer_token(key: &str) -> Cow<'_, str> {
     if key.contains(['~', '/']) { Cow::Owned(key.replace('~', "~0").replace('/', "~1")) } else { Cow::Borrowed(key) }
 }
 
+/// The key that a part of a JSON pointer means.
+pub(crate) fn pointed_key(token: &str) -> Cow<'_, str> {
+    if token.contains('~') { Cow::Owned(token.replace("~1", "/").replace("~0", "~")) } else { Cow::Borrowed(token) }
+}
+
 /// A text as a JSON string, quotes included.
 #[must_use]
 pub fn quote(text: &str) -> String {

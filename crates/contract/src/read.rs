@@ -56,7 +56,7 @@ impl ReadError {
         let (mut at, mut node) = (document.span.start, document);
         for step in self.0.at.split('/').skip(1) {
             let item = step.parse().ok().and_then(|index: usize| node.items().get(index));
-            let Some(found) = item.or_else(|| node.get(step)) else { break };
+            let Some(found) = item.or_else(|| node.get(&json::pointed_key(step))) else { break };
             (at, node) = (found.span.start, found);
         }
         at

@@ -98,6 +98,7 @@ fn keys_are_checked() {
         ("[[allow]]\nrules=['cap']\nnamespace=''", "line 3: /allow/0/namespace: no namespace is called \"\""),
         ("[[allow]]\nrules=['cap']\ncontainer='web*'", "line 3: /allow/0/container: no container is called \"web*\""),
         ("[[allow]]\nrules=['cap']\nnamespace='a,b'", "/allow/0/namespace"),
+        ("[policy]\nbusy='skip'\n'a/~b'=1", "line 3: /policy/a~1~0b: unknown field"),
         ("# x\n[request]\nenvironment=2", "line 3: /request/environment: it must be true or false"),
         ("[request]\nreservation_seconds=0", "/request/reservation_seconds"),
         ("[request]\npod_reservation_seconds=0", "pod_reservation_seconds: with 0"),
