@@ -9,6 +9,7 @@ use contract::{Code, Contract, Refusal};
 use ledger::{Holder, Ledger};
 
 use crate::exec::{self, Output};
+use crate::looked;
 use crate::lowlevel::{self, c_string};
 use crate::setup::Setup;
 
@@ -139,7 +140,7 @@ pub(crate) fn may_share(request: &Request, owner: Option<&str>) -> Result<(), Re
 
 /// Takes leases and drafts the contract, or redeems the reserved one. Checked against the live node; all or nothing.
 ///
-/// What was stale is looked at anew through the helper, once.
+/// What was stale is looked at anew through the helper, once, and not again and again (`looked`).
 pub(crate) fn contract(
     setup: &Setup,
     ledger: &Ledger,
@@ -164,17 +165,18 @@ pub(crate) fn contract(
     }
 }
 
-/// What was stale is looked at anew, once. A loop, so that what is attempted stands in the program once too.
+/// What may be over is looked at anew, once. A loop, so that what is attempted stands in the program once too.
 fn fresh<T>(setup: &Setup, attempt: impl Fn() -> Result<T, Refusal>) -> Result<T, Refusal> {
     let mut refreshed = false;
     loop {
         match attempt() {
-            Err(refusal)
-                if !refreshed
-                    && matches!(refusal.code, Code::ContractStale | Code::DriverNotReady | Code::GpuUnavailable) =>
-            {
+            Err(refusal) if refusal.may_be_over && !refreshed && looked::is_worth_it(setup, &refusal) => {
                 refreshed = true;
-                refresh(setup)?;
+                refresh(setup).inspect_err(|_| looked::in_vain(setup))?;
+            }
+            Err(refusal) if refusal.may_be_over && refreshed => {
+                looked::in_vain(setup);
+                return Err(refusal);
             }
             other => return other,
         }

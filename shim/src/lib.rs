@@ -18,6 +18,7 @@ mod grant;
 mod handover;
 mod inside;
 mod joined;
+mod looked;
 mod lowlevel;
 mod made;
 #[cfg(all(panic = "abort", target_feature = "crt-static"))]

@@ -90,13 +90,17 @@ pub struct Refusal {
     pub value: String,
     /// What would be right.
     pub help: String,
+    /// Whether only a new look at the node tells if it still holds. For us alone.
+    pub may_be_over: bool,
 }
 
 impl Refusal {
     /// A refusal without place or value.
     #[must_use]
     pub fn new(code: Code, rule: &'static str, message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { code, rule, message: message.into(), at: String::new(), value: String::new(), help: help.into() }
+        let may_be_over = matches!(code, Code::ContractStale | Code::DriverNotReady | Code::GpuUnavailable);
+        let (at, value) = (String::new(), String::new());
+        Self { code, rule, message: message.into(), at, value, help: help.into(), may_be_over }
     }
 
     /// Our own failure: something that was attempted did not work.

@@ -99,7 +99,8 @@ fn by_count(
     }
     let standing = Standing::of(&matching, taken);
     if let Some((code, rule, help)) = standing.lacks(wanted) {
-        return refused(code, rule, format!("{asked}{of_kind} asked, {standing}"), help);
+        let refusal = refused(code, rule, format!("{asked}{of_kind} asked, {standing}"), help);
+        return refusal.map_err(|it| Refusal { may_be_over: it.may_be_over || standing.may_do(wanted), ..it });
     }
     matching.retain(|one| one.usable() && !taken(&one.slot()));
     let had = |one: &One<'_>| previous.contains(&one.slot());

@@ -255,7 +255,7 @@ impl Ledger {
             self.choose(&leases, &ahead, inventory, request, taker)
         };
         let (gpus, own) = match choose() {
-            Err(refusal) if refusal.code == Code::CapacityFull && self.reclaim_locked(locked)? > 0 => choose()?,
+            Err(refusal) if may_be_the_deads(&refusal) && self.reclaim_locked(locked)? > 0 => choose()?,
             other => other?,
         };
         let same = own.len() == gpus.len() && gpus.iter().all(|gpu| own.contains(&slot::of(gpu)));
@@ -338,6 +338,11 @@ impl Ledger {
         }
         Ok(())
     }
+}
+
+/// Whether leases of dead holders may be why: they count as what is taken, and as what an owner has.
+fn may_be_the_deads(refusal: &Refusal) -> bool {
+    matches!(refusal.code, Code::CapacityFull | Code::Policy | Code::GpuUnavailable | Code::DriverNotReady)
 }
 
 /// The leases among the names in their folder.

@@ -37,10 +37,6 @@ impl Standing {
 
     /// Why there are not so many free ones: code, rule and help of the refusal. Nothing when there are.
     pub(super) fn lacks(&self, wanted: usize) -> Option<(Code, &'static str, &'static str)> {
-        let number = |is: fn(State) -> bool| -> usize {
-            self.unusable.iter().filter(|(state, _)| is(*state)).map(|(_, number)| number).sum()
-        };
-        let (waiting, busy) = (number(State::awaits_driver), number(|state| state == State::Busy));
         if wanted <= self.free {
             return None;
         }
@@ -53,18 +49,24 @@ impl Standing {
             [(state, _)] if self.cut == 0 => state.rule(),
             _ => "gpu-unavailable",
         };
-        // What may be over since the inventory was made comes first: both codes have the runtime look again.
-        Some(if wanted <= self.free + waiting {
-            (Code::DriverNotReady, rule, mend)
-        } else if wanted <= self.free + busy {
-            (Code::GpuUnavailable, rule, mend)
-        } else if wanted <= self.free + self.taken {
+        // What holders give back is waited for and taken from the dead: it comes first, whatever else is the matter.
+        let had = self.free + self.taken;
+        Some(if wanted <= had {
             (Code::CapacityFull, "capacity", "try again when another container has ended, or ask for fewer")
-        } else if wanted <= self.free + self.taken + waiting {
+        } else if wanted <= had + self.number(State::awaits_driver) {
             (Code::DriverNotReady, rule, mend)
         } else {
             (Code::GpuUnavailable, rule, mend)
         })
+    }
+
+    /// Whether there are so many free ones once what may be over is over.
+    pub(super) fn may_do(&self, wanted: usize) -> bool {
+        wanted <= self.free + self.number(State::may_be_over)
+    }
+
+    fn number(&self, is: fn(State) -> bool) -> usize {
+        self.unusable.iter().filter(|(state, _)| is(*state)).map(|(_, number)| number).sum()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use contract::gpu::{State, Unavailable};
 use proptest::prelude::*;
 
 use super::*;
@@ -132,6 +133,22 @@ fn dead_holders_make_room_only_when_it_is_short() {
     assert_eq!((reclaimed[0].lease.holder.name(), reclaimed[0].slot.as_str()), ("a", GPU0));
     assert!(reclaimed[0].gone_because.contains("cgroup is empty"));
     assert!(ledger.contracts().unwrap().is_empty());
+}
+
+/// One GPU in use outside leases, or without its node, changes nothing about what the dead have.
+#[test]
+fn dead_holders_make_room_whatever_else_is_the_matter() {
+    for state_of_first in [State::Busy, State::NodeMissing, State::Lost] {
+        let (dir, world, mut node) = (state(), World::new(), inventory(3));
+        node.gpus[0].unavailable = Some(Unavailable::new(state_of_first, "why"));
+        let ledger = ledger(&dir, &world);
+        let [a, b, c] = ["a", "b", "c"].map(|id| holder(&world, id, u32::from(id.as_bytes()[0])));
+        ledger.grant(&node, &count(1), &a).unwrap();
+        ledger.grant(&node, &count(1), &b).unwrap();
+        assert_eq!(ledger.grant(&node, &count(1), &c).unwrap_err().code, Code::CapacityFull, "{state_of_first:?}");
+        dies(&world, &a);
+        assert_eq!(pcis(&ledger.grant(&node, &count(1), &c).unwrap()), [GPU1], "{state_of_first:?}");
+    }
 }
 
 #[test]
@@ -443,8 +460,7 @@ fn a_name_has_what_is_bound_to_vfio_and_a_container_never() {
         let gpu = &mut node.gpus[0];
         (gpu.driver, gpu.minor, gpu.uuid) = (driver.map(str::to_owned), None, None);
         gpu.nodes.clear();
-        gpu.unavailable =
-            Some(contract::gpu::Unavailable::new(contract::gpu::State::OtherDriver, "it is held by another driver"));
+        gpu.unavailable = Some(Unavailable::new(State::OtherDriver, "it is held by another driver"));
         assert_eq!(pcis(&acquire(&node, "vm:a").unwrap()), [pci.as_str()], "{driver:?}: it has it");
         assert_eq!(acquire(&node, "vm:b").unwrap_err() == Code::CapacityFull, driver.is_some(), "{driver:?}");
     }

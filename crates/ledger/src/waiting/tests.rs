@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use contract::config::Config;
+use contract::gpu::{State, Unavailable};
 use contract::owner::{Internal, Tables};
 use contract::request::{Sharing, Terms};
 use contract::{Code, Granted, Refusal};
@@ -69,6 +70,21 @@ fn nobody_waits_for_what_he_does_not_want() {
     ledger.queue(&ids(&["nvidia0"]), &b, 30).unwrap();
     ledger.release(&c.key).unwrap();
     assert_eq!(code(ledger.grant(&node, &count(2), &c)), format!("{} {}", GPU[2], GPU[3]));
+}
+
+/// Who is short of what others have keeps his place although a GPU is in use outside leases.
+#[test]
+fn a_busy_gpu_costs_nobody_his_place() {
+    let (dir, world, mut node) = (state(), World::new(), inventory(4));
+    let ledger = ledger(&dir, &world);
+    let [a, b, c] = ["a", "b", "c"].map(|id| holder(&world, id, u32::from(id.as_bytes()[0])));
+    ledger.grant(&node, &count(1), &a).unwrap();
+    node.gpus[3].unavailable = Some(Unavailable::new(State::Busy, "why"));
+    assert_eq!(code(ledger.grant(&node, &count(3), &b)), "CAPACITY_FULL/capacity");
+    ledger.queue(&count(3), &b, 30).unwrap();
+    assert_eq!(code(ledger.grant(&node, &count(1), &c)), "CAPACITY_FULL/capacity");
+    ledger.release(&a.key).unwrap();
+    assert_eq!(code(ledger.grant(&node, &count(3), &b)), GPU[..3].join(" "));
 }
 
 #[test]

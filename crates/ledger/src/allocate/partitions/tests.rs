@@ -81,14 +81,7 @@ fn refusals() {
             "4 MIG instances of 1g.10gb asked, this node has 3",
         ),
         (&node, of("1g.10gb", 3), vec![], Code::DriverNotReady, "node-missing", "3 present, 2 free: 1 "),
-        (
-            &node,
-            of("1g.10gb", 1),
-            vec!["2:7.0", "2:8.0"],
-            Code::DriverNotReady,
-            "node-missing",
-            "3 present, 0 free: 1 ",
-        ),
+        (&node, of("1g.10gb", 1), vec!["2:7.0", "2:8.0"], Code::CapacityFull, "capacity", "3 present, 0 free: 1 "),
         // A lease on the whole: whoever has it got it before it was cut.
         (&node, of("3g.40gb", 1), vec!["2"], Code::CapacityFull, "capacity", "1 present, 0 free"),
         (&node, of("1g.10", 1), vec![], Code::UnknownGpu, "request-profile", "no MIG instances of profile \"1g.10\""),
