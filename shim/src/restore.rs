@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use contract::key::{Key, sha256};
-use ledger::{Forced, Ledger, LedgerError, Original};
+use ledger::{Forced, Ledger, LedgerError, Original, slot};
 
 use crate::bundle::Bundle;
 use crate::record;
 use crate::setup::Setup;
 
-/// Releases everything of a key. Says which GPUs (PCI addresses) became free.
+/// Releases everything of a key. Says which slots became free.
 ///
 /// # Errors
 /// The ledger's files cannot be changed; its leases are still there then, and a second call mends it.
@@ -55,7 +55,7 @@ pub(crate) fn end(ledger: &Ledger, setup: &Setup, key: &Key, why: &str) -> Resul
     }
     let (list, why) = match &free {
         Ok(free) => {
-            let list: Vec<_> = had.iter().filter(|gpu| free.contains(&gpu.pci)).cloned().collect();
+            let list: Vec<_> = had.iter().filter(|gpu| free.contains(&slot::of(gpu))).cloned().collect();
             let left = "processes of it are left, its other GPUs stay leased until they end";
             let why = if list.len() < had.len() { format!("{why}; {left}") } else { why.to_owned() };
             (list, why)
@@ -100,5 +100,68 @@ fn put_back(original: &Original) {
         && original.is_ours(&sha256(&bundle.bytes))
     {
         let _ = node::write_atomic(config, &original.bytes, bundle.mode, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::gpu::{Gpu, Partition};
+    use contract::inventory::Inventory;
+    use contract::request::{Asked, Source, Words};
+    use ledger::Holder;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The record of a release names instances as it names whole GPUs.
+    #[test]
+    fn what_became_free_is_recorded() {
+        let part = |gi: u32| Partition {
+            kind: "mig".into(),
+            index: gi - 7,
+            gi,
+            ci: 0,
+            profile: "1g.10gb".into(),
+            uuid: None,
+            memory_mb: None,
+            nodes: Vec::new(),
+            unavailable: None,
+        };
+        let gpu = |n: u32, parts: &[u32]| Gpu {
+            pci: format!("0000:0{n}:00.0"),
+            minor: Some(n),
+            index: Some(n),
+            partitions: parts.iter().map(|gi| part(*gi)).collect(),
+            ..Gpu::default()
+        };
+        let inventory = Inventory { gpus: vec![gpu(0, &[7, 8]), gpu(1, &[])], ..Inventory::default() };
+        for (ids, name) in [("0:1", "nvidia0:1"), ("nvidia1", "nvidia1")] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut setup = Setup::read(&folder.path().join("none.toml"));
+            let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+            (setup.config.paths.state_dir, setup.config.paths.log_dir) = (path("state"), path("log"));
+            let ledger = Ledger::open(setup.state_dir()).unwrap();
+            let key = Key::of("/run/low", "c");
+            let creator = node::process::me();
+            let holder = Holder {
+                key: key.clone(),
+                container: "c".into(),
+                state_root: path("low"),
+                low_level: "/usr/bin/runc".into(),
+                cgroup: None,
+                pod: None,
+                owner: None,
+                creator,
+            };
+            let mut words = Words::default();
+            words.set("ids", "ids".into(), ids.into());
+            let Ok(Asked::Gpus(request)) = words.ask(Source::Environment) else { panic!("{ids}") };
+            ledger.grant(&inventory, &request, &holder).unwrap();
+            end(&ledger, &setup, &key, "it was deleted").unwrap();
+            let log = std::fs::read_to_string(folder.path().join("log/audit.jsonl")).unwrap();
+            let last: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+            let said = (&last["kind"], &last["gpus"][0]["name"], &last["message"]);
+            assert_eq!(said, (&"release".into(), &name.into(), &"it was deleted".into()), "{last}");
+        }
     }
 }
