@@ -60,8 +60,8 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
         stops::at("judged");
         let run = Making { container, bundle: &bundle, tenant_bytes, decision: &decision, system: &system };
         let mark = ledger.as_ref().ok().filter(|_| turn.waits(&decision.asked)).and_then(Ledger::mark);
-        let made = run.decided(ledger.as_ref());
-        if let (Err(refusals), Ok(ledger)) = (&made, &ledger)
+        let mut made = run.decided(ledger.as_ref());
+        if let (Err(refusals), Ok(ledger)) = (&mut made, &ledger)
             && turn.again(refusals, &decision.asked, ledger, &run.holder(), mark)
         {
             continue;

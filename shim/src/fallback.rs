@@ -28,14 +28,17 @@ impl Turn {
     /// Whether to try again after these refusals; it has waited by then, or asks for something else.
     pub(crate) fn again(
         &mut self,
-        refusals: &[Refusal],
+        refusals: &mut [Refusal],
         asked: &Asked,
         ledger: &Ledger,
         holder: &Holder,
         mark: Mark,
     ) -> bool {
         let (Asked::Gpus(request), [refusal]) = (asked, refusals) else { return false };
-        if refusal.code == Code::CapacityFull && self.waits(asked) && self.waited(request, ledger, holder, mark) {
+        if refusal.code == Code::CapacityFull
+            && self.waits(asked)
+            && self.waited(request, refusal, ledger, holder, mark)
+        {
             return true;
         }
         match self.instead {
@@ -44,13 +47,22 @@ impl Turn {
         }
     }
 
-    /// Waits for a change, in the queue; no more when the time is over.
-    fn waited(&mut self, request: &Request, ledger: &Ledger, holder: &Holder, mark: Mark) -> bool {
+    /// Waits for a change, in the queue; no more when the time is over. Says so in the refusal where it may not wait.
+    fn waited(
+        &mut self,
+        request: &Request,
+        refusal: &mut Refusal,
+        ledger: &Ledger,
+        holder: &Holder,
+        mark: Mark,
+    ) -> bool {
         let Some(until) = self.queued else {
             let time = Duration::from_secs(request.terms.wait);
-            let until =
-                Instant::now().checked_add(time).filter(|_| ledger.queue(request, holder, time.as_secs()).is_ok());
-            self.queued = until;
+            match ledger.queue(request, holder, time.as_secs()) {
+                Ok(()) => self.queued = Instant::now().checked_add(time),
+                Err(full) if full.code == Code::CapacityFull => *refusal = full,
+                Err(_) => {}
+            }
             // The queue's own file is a change too, and whoever has the GPUs may have ended meanwhile.
             return self.queued.is_some();
         };

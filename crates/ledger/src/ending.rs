@@ -46,18 +46,15 @@ impl Ledger {
     /// knowing is no reason here: the low-level runtime says that the container is gone.
     fn draining(&self, name: &Name) -> Option<Lease> {
         let lease = self.read(name).ok()?;
-        let (container, cgroup, made, pod) = match &lease.holder {
-            HeldBy::Container { container, cgroup: Some(cgroup), made, pod, .. } => {
-                (container.clone(), cgroup.clone(), made.clone(), pod.clone())
-            }
-            _ => return None,
+        let HeldBy::Container { container, cgroup: Some(cgroup), made, pod, owner, .. } = lease.holder.clone() else {
+            return None;
         };
         let seen = made.as_ref().filter(|made| made.out_of_sight(&*self.machine).is_none());
         let left = self.machine.cgroup_is_empty(&cgroup) == Ok(false)
             || seen.is_some_and(|made| {
                 made.runs(&*self.machine).or_else(|| made.holds(lease.minor, &*self.machine)).is_some()
             });
-        left.then_some(Lease { holder: HeldBy::Draining { container, cgroup, made, pod }, ..lease })
+        left.then_some(Lease { holder: HeldBy::Draining { container, cgroup, made, pod, owner }, ..lease })
     }
 
     /// Ends all that a container has here: leases, contract, original. Says which slots became free.

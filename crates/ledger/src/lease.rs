@@ -81,6 +81,9 @@ pub enum HeldBy {
         made: Option<Made>,
         /// Its place in a pod.
         pod: Option<PodContainer>,
+        /// Whose it was: until it has ended, it is of what the owner has.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        owner: Option<String>,
     },
     /// Something known by name, `vm:NAME`: until it is released by name.
     Name {
@@ -186,6 +189,7 @@ impl FromJson for HeldBy {
                 cgroup: read::field(node, "cgroup")?,
                 made: read::field(node, "made")?,
                 pod: read::field(node, "pod")?,
+                owner: read::field(node, "owner")?,
             });
         }
         if let Some(node) = node.get("name") {
@@ -216,7 +220,7 @@ impl HeldBy {
     /// Whose it is, where somebody says so.
     pub(crate) fn owner(&self) -> Option<&str> {
         match self {
-            Self::Container { owner, .. } => owner.as_deref(),
+            Self::Container { owner, .. } | Self::Draining { owner, .. } => owner.as_deref(),
             _ => None,
         }
     }

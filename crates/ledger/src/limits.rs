@@ -5,10 +5,9 @@ use contract::gpu::Gpu;
 use contract::inventory::Inventory;
 use contract::owner::{Capacity, Internal};
 use contract::request::Request;
-use contract::{Code, Granted, Refusal};
+use contract::{Code, Refusal};
 
 use crate::sharing::{Other, Party};
-use crate::slot;
 
 /// The operator's limits; by default there are none.
 #[derive(Debug, Clone, Default)]
@@ -45,25 +44,26 @@ impl Limits {
         closed
     }
 
+    /// Whether an owner may have so many more.
+    pub(crate) fn owner_fits(&self, party: &Party<'_>, others: &[Other<'_>], more: usize) -> bool {
+        let most = self.max_per_owner as usize;
+        most == 0 || party.owner.is_none() || party.owned(others).len() + more <= most
+    }
+
     /// Refuses what would be more than an owner may have together.
     pub(crate) fn owner_may(
         &self,
         party: &Party<'_>,
         others: &[Other<'_>],
-        chosen: &[Granted],
+        more: usize,
         request: &Request,
     ) -> Result<(), Refusal> {
-        if self.max_per_owner == 0 || party.owner.is_none() {
-            return Ok(());
-        }
-        let owned = party.owned(others);
-        let more = chosen.iter().filter(|one| !owned.contains(&slot::of(one).as_str())).count();
-        if owned.len() + more <= self.max_per_owner as usize {
+        if self.owner_fits(party, others, more) {
             return Ok(());
         }
         let message = format!(
             "{more} more asked, containers of this owner have {} already and may have {} together",
-            owned.len(),
+            party.owned(others).len(),
             self.max_per_owner
         );
         let help = "try again when another of the owner's containers has ended, or ask for fewer";

@@ -14,6 +14,7 @@ use crate::LedgerError;
 use crate::documents::{MAX_CONTRACT, trusted, untrusted};
 use crate::files::{self, Locked};
 use crate::lease::{HeldBy, Name, PodContainer};
+use crate::sharing::Party;
 use crate::slot;
 use crate::store::{Holder, Ledger, Taker};
 
@@ -169,7 +170,8 @@ impl Ledger {
     ///
     /// # Errors
     /// `CONTRACT_UNTRUSTED` when the token is unknown, used, over its time, from another boot, or another container's;
-    /// `CAPACITY_FULL` when the pod's container before this one still has the GPUs; `UNSAFE_SPEC` when a container of this
+    /// `CAPACITY_FULL` when the pod's container before this one still has the GPUs; `POLICY` when its owner has too many
+    /// then; `UNSAFE_SPEC` when a container of this
     /// key is still there; `INTERNAL` when the state folder fails.
     pub fn redeem(&self, token: &str, holder: &Holder) -> Result<Contract, Refusal> {
         let locked = self.lock()?;
@@ -179,6 +181,7 @@ impl Ledger {
         let (boot_id, pod) = (promise.boot_id.clone(), promise.pod.clone());
         let mut contract = promise.for_container(holder.pod.as_ref())?;
         let leases = self.reserved(&locked, token, key, &contract, pod.as_ref())?;
+        self.owner_may_redeem(&locked, &leases, &contract, holder)?;
         let own: Vec<&Name> = leases
             .iter()
             .filter(|lease| lease.tag == key && !contract.gpus.iter().any(|gpu| slot::of(gpu) == lease.slot))
@@ -206,6 +209,25 @@ impl Ledger {
             let _ = locked.remove(&Name::path(&slot::of(gpu), &tag(token)));
         }
         Ok(contract)
+    }
+
+    /// Refuses more than the container's owner may have: whoever reserved did not know whose it would be.
+    fn owner_may_redeem(
+        &self,
+        locked: &Locked,
+        leases: &[Name],
+        contract: &Contract,
+        holder: &Holder,
+    ) -> Result<(), Refusal> {
+        let party = Party::of(holder.owner.as_deref(), &contract.request);
+        let may = |leases: &[Name]| {
+            let others = self.others(leases, holder.key.as_str());
+            self.limits.owner_may(&party, &others, party.more(&others, &contract.gpus), &contract.request)
+        };
+        match may(leases) {
+            Err(_) if self.reclaim_locked(locked)? > 0 => may(&self.names()?),
+            other => other,
+        }
     }
 
     /// Gives a reservation up. Says which slots became free.

@@ -3,11 +3,12 @@
 //! A GPU is nobody else's while somebody has it, but containers of one attested owner that all ask for it may have it
 //! together. Whose a lease is stands in it; what cannot be read is in everybody's way.
 
+use contract::Granted;
 use contract::inventory::Inventory;
 use contract::request::{Request, Sharing};
 
 use crate::lease::{HeldBy, Lease, Name};
-use crate::slot::taken;
+use crate::slot::{self, taken};
 
 /// A lease of somebody else.
 pub(crate) struct Other<'a> {
@@ -47,7 +48,21 @@ impl<'a> Party<'a> {
 
     /// The slots that its owner shares already.
     pub(crate) fn shared(&self, others: &[Other<'_>]) -> Vec<String> {
-        others.iter().filter(|other| self.shares(other)).map(|other| other.name.slot.clone()).collect()
+        let mut shared: Vec<String> =
+            others.iter().filter(|other| self.shares(other)).map(|other| other.name.slot.clone()).collect();
+        shared.dedup();
+        shared
+    }
+
+    /// How many slots come to those of its owner with these.
+    pub(crate) fn more(&self, others: &[Other<'_>], chosen: &[Granted]) -> usize {
+        let owned = self.owned(others);
+        chosen.iter().filter(|one| !owned.contains(&slot::of(one).as_str())).count()
+    }
+
+    /// How many come at least, whatever it is granted.
+    pub(crate) fn least(&self, others: &[Other<'_>], request: &Request) -> usize {
+        (request.count as usize).saturating_sub(self.shared(others).len())
     }
 
     /// The slots that its owner has, each once.

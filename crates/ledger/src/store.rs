@@ -90,7 +90,7 @@ pub struct Ledger {
     folder: PathBuf,
     pub(crate) machine: Box<dyn Liveness + Send + Sync>,
     pub(crate) reclaimed: Mutex<Vec<Reclaimed>>,
-    limits: Limits,
+    pub(crate) limits: Limits,
 }
 
 impl Ledger {
@@ -291,11 +291,14 @@ impl Ledger {
             _ => None,
         };
         let own: Vec<String> = leases.iter().filter(|lease| lease.tag == tag).map(|lease| lease.slot.clone()).collect();
-        let other = |name| Other { name, lease: self.read(name).ok() };
-        let others: Vec<Other<'_>> = leases.iter().filter(|lease| lease.tag != tag).map(other).collect();
+        let others = self.others(leases, tag);
         let party = Party::of(owner, request);
+        // Who may never have it does not wait for it.
+        limits.owner_may(&party, &others, party.least(&others, request), request)?;
         let mut taken = party.taken(inventory, &others);
-        taken.extend(set_aside(inventory, &others, limits, ahead));
+        let aside = set_aside(inventory, &others, limits, ahead);
+        let before = aside.of(owner);
+        taken.extend(aside.slots);
         let closed = limits.closed(inventory, name.or(owner), name.is_some());
         let mut previous = if own.is_empty() { party.shared(&others) } else { own.clone() };
         if previous.is_empty() && request.ids.is_empty() {
@@ -306,8 +309,20 @@ impl Ledger {
         let usable = |gpu: &Gpu| gpu.usable() || fits(gpu);
         let is_taken = |slot: &str| taken.iter().any(|taken| taken == slot);
         let chosen = allocate_where(inventory, &is_taken, request, &previous, &usable, &closed)?;
-        limits.owner_may(&party, &others, &chosen, request)?;
+        let more = party.more(&others, &chosen);
+        limits.owner_may(&party, &others, more, request)?;
+        if !limits.owner_fits(&party, &others, before + more) {
+            let message = "what this owner may still have is left to containers of it that wait already";
+            let refusal = Refusal::new(Code::CapacityFull, "owner-waits", message, "wait too, or try again later");
+            return Err(refusal.at(request.place("count"), request.count.to_string()));
+        }
         Ok((chosen, own))
+    }
+
+    /// The leases of others than this tag, read.
+    pub(crate) fn others<'n>(&self, leases: &'n [Name], tag: &str) -> Vec<Other<'n>> {
+        let read = |name| Other { name, lease: self.read(name).ok() };
+        leases.iter().filter(|lease| lease.tag != tag).map(read).collect()
     }
 
     /// Writes one lease.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use contract::gpu::Gpu;
 use contract::inventory::Inventory;
 use contract::request::Request;
-use contract::{Code, read, record};
+use contract::{Code, Refusal, read, record};
 use node::process::Process;
 use serde::Serialize;
 
@@ -24,6 +24,8 @@ use crate::slot;
 use crate::store::{Holder, Ledger};
 
 const PREFIX: &str = "wait-";
+/// How many containers of one owner may wait, or of those that nobody names an owner of: everybody looks at all of them.
+const MOST_WAITING: usize = 64;
 /// Most bytes of a waiter's file that are read.
 const MAX_WAITER: u64 = 64 << 10;
 /// How often a waiter looks whether something changed, and when it tries anyway: a holder that died changed no file.
@@ -52,17 +54,25 @@ impl Ledger {
     /// Puts a container at the end of the queue, for so many seconds.
     ///
     /// # Errors
-    /// The state folder fails.
-    pub fn queue(&self, request: &Request, holder: &Holder, seconds: u64) -> Result<(), LedgerError> {
+    /// `CAPACITY_FULL` when too many of its owner's wait already; the state folder fails.
+    pub fn queue(&self, request: &Request, holder: &Holder, seconds: u64) -> Result<(), Refusal> {
         let unknown = |e: String| LedgerError::new("wait in", &self.path("leases"), &e);
         let locked = self.lock()?;
+        let waiting = self.ahead(&locked, &files::names(&self.path("leases"))?, None)?;
+        let of_owner = waiting.iter().filter(|waiter| waiter.holder.owner() == holder.owner.as_deref()).count();
+        if of_owner >= MOST_WAITING {
+            let message = format!("no GPU is free, and {of_owner} containers of this owner wait already");
+            let help = "try again when some of them have started";
+            return Err(Refusal::new(Code::CapacityFull, "queue-full", message, help)
+                .at(request.place("wait"), format!("{}s", request.terms.wait)));
+        }
         let last = tickets(&files::names(&self.path("leases"))?).last().map_or(0, |(number, _)| *number);
         let boot_id = self.machine.boot_id().map_err(unknown)?;
         // The clock's seconds are whole ones: it must not be over before the waiter's own is.
         let until = self.machine.boot_seconds().map_err(unknown)?.saturating_add(seconds).saturating_add(1);
         let waiter = Waiter { holder: holder.held_by(&*self.machine), boot_id, until, request: request.clone() };
         let bytes = serde_json::to_vec(&waiter).map_err(|e| unknown(e.to_string()))?;
-        locked.place(&format!("leases/{PREFIX}{:010}", last + 1), &bytes)
+        Ok(locked.place(&format!("leases/{PREFIX}{:010}", last + 1), &bytes)?)
     }
 
     /// Takes a process out of the queue.
@@ -161,19 +171,38 @@ fn tickets(listing: &[String]) -> Vec<(u64, &str)> {
     tickets
 }
 
-/// The slots that are left to those who wait.
-pub(crate) fn set_aside(
+/// What is left to those who wait.
+#[derive(Default)]
+pub(crate) struct Aside<'w> {
+    pub(crate) slots: Vec<String>,
+    /// How many of them to which owner's containers.
+    owners: Vec<(Option<&'w str>, usize)>,
+}
+
+impl Aside<'_> {
+    /// How many of them are left to an owner's containers.
+    pub(crate) fn of(&self, owner: Option<&str>) -> usize {
+        self.owners.iter().filter(|(of, _)| *of == owner).map(|(_, many)| many).sum()
+    }
+}
+
+/// Leaves to each what it can take, or can use of it, but to nobody what his owner may not have.
+pub(crate) fn set_aside<'w>(
     inventory: &Inventory,
     others: &[Other<'_>],
     limits: &Limits,
-    waiters: &[Waiter],
-) -> Vec<String> {
-    let mut aside: Vec<String> = Vec::new();
+    waiters: &'w [Waiter],
+) -> Aside<'w> {
+    let mut aside = Aside::default();
     for waiter in waiters {
         let owner = waiter.holder.owner();
-        let taken = Party::of(owner, &waiter.request).taken(inventory, others);
+        let party = Party::of(owner, &waiter.request);
+        if !limits.owner_fits(&party, others, aside.of(owner) + party.least(others, &waiter.request)) {
+            continue;
+        }
+        let taken = party.taken(inventory, others);
         let closed = limits.closed(inventory, owner, false);
-        let gone = |slot: &str| taken.iter().chain(&aside).any(|gone| gone == slot);
+        let gone = |slot: &str| taken.iter().chain(&aside.slots).any(|gone| gone == slot);
         let left: Vec<String> = match allocate_where(inventory, &gone, &waiter.request, &[], &Gpu::usable, &closed) {
             Ok(chosen) => chosen.iter().map(slot::of).collect(),
             Err(refusal) if refusal.code == Code::CapacityFull => {
@@ -183,7 +212,8 @@ pub(crate) fn set_aside(
             // What it waits for is not there any more.
             Err(_) => Vec::new(),
         };
-        aside.extend(left);
+        aside.owners.push((owner, left.len()));
+        aside.slots.extend(left);
     }
     aside
 }

@@ -148,7 +148,13 @@ fn leases() -> Vec<Lease> {
             owner: Some("namespace:a".into()),
             sharing: Some(Sharing::Owner),
         },
-        HeldBy::Draining { container: "c".into(), cgroup: "/a".into(), made: Some(made), pod: None },
+        HeldBy::Draining {
+            container: "c".into(),
+            cgroup: "/a".into(),
+            made: Some(made),
+            pod: None,
+            owner: Some("o".into()),
+        },
         HeldBy::Name { name: "vm:x".into() },
         HeldBy::Reservation { until: 7, pod: Some(pod), seconds: Some(600) },
     ];

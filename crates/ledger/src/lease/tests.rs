@@ -64,7 +64,10 @@ fn who_sees_another_world_cannot_say_that_a_container_is_gone() {
         let mut lease = container(Some("/box/c"));
         match &mut lease.holder {
             HeldBy::Container { made: old, .. } if !draining => *old = made,
-            holder => *holder = HeldBy::Draining { container: "c".into(), cgroup: "/box/c".into(), made, pod: None },
+            holder => {
+                *holder =
+                    HeldBy::Draining { container: "c".into(), cgroup: "/box/c".into(), made, pod: None, owner: None }
+            }
         }
         Lease::parse(&serde_json::to_vec(&lease).unwrap()).unwrap()
     };

@@ -246,3 +246,21 @@ fn a_reserve_killed_after_every_step() {
         assert_eq!(stage.tags().len(), 2);
     }
 }
+
+/// Whoever reserved did not know whose container it would be; the node does when the container comes.
+#[test]
+fn an_owner_redeems_no_more_than_it_may_have() {
+    let Some(Stage { _dir, world, node, ledger }) = Stage::new() else { return };
+    let mut config = contract::config::Config::default();
+    config.request.max_per_owner = 1;
+    let stage = Stage { _dir, world, node, ledger: ledger.limited(&config) };
+    let owned = |id: &str| Holder { owner: Some("red".into()), ..stage.holder(id, 1) };
+    let reserved = stage.reserve(1).unwrap();
+    stage.ledger.grant(&stage.node, &count(1), &owned("a")).unwrap();
+    let refusal = stage.ledger.redeem(&reserved.token, &owned("b")).unwrap_err();
+    assert_eq!((refusal.code, refusal.rule), (Code::Policy, "owner-ceiling"));
+    // The token is as good as before, and the dead are looked for first.
+    stage.world.with(|w| w.alive.remove(&1));
+    let last = Holder { owner: Some("red".into()), ..stage.holder("c", 2) };
+    assert_eq!(pcis(&stage.ledger.redeem(&reserved.token, &last).unwrap().gpus).len(), 1);
+}

@@ -268,6 +268,52 @@ fn an_owner_has_no_more_than_its_ceiling() {
     assert_eq!(code(ledger.grant(&node, &count(1), &of(Some("red"), "d"))), GPU[1]);
 }
 
+/// Who may never have what he asks for neither waits nor has anything set aside, and his owner's stuck processes count.
+#[test]
+fn the_ceiling_comes_before_the_queue() {
+    let (dir, world, node) = (state(), World::new(), inventory(4));
+    let ledger = ledger(&dir, &world).limited(&config(&[], 0, 2));
+    let [red, blue] = ["red", "blue"].map(Some);
+    let of = |owner: Option<&str>, id: &str| owned(owner, holder(&world, id, u32::from(id.as_bytes()[0])));
+    ledger.grant(&node, &count(2), &of(None, "a")).unwrap();
+    assert_eq!(code(ledger.grant(&node, &count(3), &of(red, "b"))), "POLICY/owner-ceiling", "and not CAPACITY_FULL");
+    // Waiters of before the policy, or whose owner got others meanwhile.
+    ledger.queue(&count(3), &of(red, "b"), 30).unwrap();
+    assert_eq!(code(ledger.grant(&node, &count(1), &of(blue, "c"))), GPU[2]);
+    ledger.queue(&count(2), &of(red, "d"), 30).unwrap();
+    ledger.queue(&count(2), &of(red, "e"), 30).unwrap();
+    // One of red's keeps what is there aside, and its next nothing: of four, two are free now.
+    ledger.release(&of(None, "a").key).unwrap();
+    assert_eq!(code(ledger.grant(&node, &count(1), &of(blue, "f"))), GPU[3]);
+    // The queue lets red have what is kept; then its others keep nothing, though it has ended but for a process.
+    assert_eq!(code(ledger.grant(&node, &count(2), &of(red, "d"))), GPU[..2].join(" "));
+    ledger.leave_queue(of(red, "d").creator).unwrap();
+    ledger.release(&of(blue, "c").key).unwrap();
+    world.with(|w| w.busy_cgroups.insert("/box/d".into()));
+    assert!(ledger.release(&of(red, "d").key).unwrap().is_empty());
+    assert_eq!(code(ledger.grant(&node, &count(1), &of(red, "g"))), "POLICY/owner-ceiling");
+    assert_eq!(code(ledger.grant(&node, &count(1), &of(None, "h"))), GPU[2]);
+    world.with(|w| w.busy_cgroups.clear());
+    // The dead are looked for before an owner is told that it has too many.
+    assert_eq!(code(ledger.grant(&node, &count(1), &of(red, "e"))), GPU[0]);
+}
+
+#[test]
+fn so_many_of_an_owner_wait_and_no_more() {
+    let (dir, world) = (state(), World::new());
+    let ledger = ledger(&dir, &world);
+    let of = |owner, n: usize| owned(owner, holder(&world, &format!("c{n}"), u32::try_from(n).unwrap()));
+    for n in 0..MOST_WAITING {
+        ledger.queue(&count(1), &of(Some("red"), n), 30).unwrap();
+    }
+    let full = ledger.queue(&count(1), &of(Some("red"), 98), 30).unwrap_err();
+    assert_eq!((full.code, full.rule), (Code::CapacityFull, "queue-full"));
+    ledger.queue(&count(1), &of(Some("blue"), 98), 30).unwrap();
+    ledger.queue(&count(1), &of(None, 99), 30).unwrap();
+    world.with(|w| w.alive.remove(&7));
+    ledger.queue(&count(1), &of(Some("red"), 100), 30).unwrap();
+}
+
 /// One step of the model: what a container does next, and how it asks when it asks.
 #[derive(Debug, Clone)]
 struct Step {
@@ -373,7 +419,10 @@ impl Ledger {
     fn dry(&self, node: &Inventory, request: &Request, holder: &Holder) -> bool {
         let names = self.names().unwrap();
         let others: Vec<Other<'_>> = names.iter().map(|name| Other { name, lease: self.read(name).ok() }).collect();
-        let taken = Party::of(holder.owner.as_deref(), request).taken(node, &others);
-        crate::allocate(node, &|slot| taken.iter().any(|taken| taken == slot), request, &[]).is_ok()
+        let party = Party::of(holder.owner.as_deref(), request);
+        let taken = party.taken(node, &others);
+        let fits = |chosen: Vec<Granted>| self.limits.owner_fits(&party, &others, party.more(&others, &chosen));
+        let previous = party.shared(&others);
+        crate::allocate(node, &|slot| taken.iter().any(|taken| taken == slot), request, &previous).is_ok_and(fits)
     }
 }
