@@ -63,6 +63,8 @@ pub enum State {
     Unbound,
     /// Bound to vfio-pci, for a virtual machine.
     Vfio,
+    /// The same, in an IOMMU group that no virtual machine can have, or in none.
+    VfioGroup,
     /// Held by another kernel driver (nouveau …).
     OtherDriver,
     /// The NVIDIA kernel module is not loaded.
@@ -178,6 +180,7 @@ record!(Link { a, b, kind, lanes });
 word!(State {
     Unbound = "unbound",
     Vfio = "vfio",
+    VfioGroup = "vfio-group",
     OtherDriver = "other-driver",
     DriverMissing = "driver-missing",
     NodeMissing = "node-missing",
@@ -205,6 +208,18 @@ impl Gpu {
         self.minor.is_some_and(|minor| lower == format!("nvidia{minor}"))
             || is_uuid(id, self.uuid.as_deref())
             || pci_address(&lower).is_some_and(|pci| pci == self.pci)
+    }
+
+    /// Whether it is bound to vfio-pci.
+    #[must_use]
+    pub fn is_for_machines(&self) -> bool {
+        self.unavailable.as_ref().is_some_and(|why| matches!(why.state, State::Vfio | State::VfioGroup))
+    }
+
+    /// Whether it is in this one's IOMMU group: a virtual machine has both or neither.
+    #[must_use]
+    pub fn is_grouped_with(&self, other: &Self) -> bool {
+        self.iommu_group.is_some() && self.iommu_group == other.iommu_group
     }
 
     /// Whether every word of a kind is a word of the model: `a10` is not an A100.
@@ -288,6 +303,7 @@ impl State {
         match self {
             Self::Unbound => "gpu-unbound",
             Self::Vfio => "gpu-vfio",
+            Self::VfioGroup => "gpu-vfio-group",
             Self::OtherDriver => "gpu-other-driver",
             Self::DriverMissing => "driver-not-ready",
             Self::NodeMissing => "node-missing",
@@ -306,7 +322,7 @@ impl State {
     pub fn in_words(self) -> &'static str {
         match self {
             Self::Unbound => "without a driver",
-            Self::Vfio => "bound to vfio-pci",
+            Self::Vfio | Self::VfioGroup => "bound to vfio-pci",
             Self::OtherDriver => "held by another driver",
             Self::DriverMissing => "waiting for the driver",
             Self::NodeMissing => "without a device node",

@@ -13,7 +13,7 @@ use crate::documents::Original;
 use crate::files;
 use crate::lease::{HeldBy, Lease, Name, PodContainer};
 use crate::liveness::Machine;
-use crate::slot::{self, taken};
+use crate::slot::{self, Take, taken};
 use crate::store::{Holder, Ledger, Taker};
 
 impl Ledger {
@@ -168,9 +168,7 @@ impl Ledger {
     #[must_use]
     pub fn taken(&self, inventory: &Inventory) -> Vec<String> {
         let names = self.names().unwrap_or_default();
-        let number = |name: &Name| self.read(name).ok().and_then(|lease| lease.minor);
-        let leases = names.iter().map(|name| (name.slot.as_str(), number(name)));
-        taken(inventory, leases)
+        taken(inventory, names.iter().map(|name| Take::of(&name.slot, self.read(name).ok().as_ref())))
     }
 
     /// The contract of a reservation, left reserved.

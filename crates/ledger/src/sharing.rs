@@ -8,7 +8,7 @@ use contract::inventory::Inventory;
 use contract::request::{Request, Sharing};
 
 use crate::lease::{HeldBy, Lease, Name};
-use crate::slot::{self, taken};
+use crate::slot::{self, Take, taken};
 
 /// A lease of somebody else.
 pub(crate) struct Other<'a> {
@@ -42,8 +42,7 @@ impl<'a> Party<'a> {
     /// The slots that it cannot have because of these leases.
     pub(crate) fn taken(&self, inventory: &Inventory, others: &[Other<'_>]) -> Vec<String> {
         let in_the_way = others.iter().filter(|other| !self.shares(other));
-        let numbered = |other: &'_ Other<'_>| other.lease.as_ref().and_then(|lease| lease.minor);
-        taken(inventory, in_the_way.map(|other| (other.name.slot.as_str(), numbered(other))))
+        taken(inventory, in_the_way.map(|other| Take::of(&other.name.slot, other.lease.as_ref())))
     }
 
     /// The slots that its owner shares already.

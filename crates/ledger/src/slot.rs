@@ -3,9 +3,10 @@
 
 use contract::gpu::{Gpu, Partition};
 use contract::inventory::Inventory;
-use contract::{Granted, GrantedPartition};
+use contract::request::Request;
+use contract::{Code, Granted, GrantedPartition, Refusal};
 
-use crate::lease::Lease;
+use crate::lease::{HeldBy, Lease};
 
 impl Lease {
     /// What it is a lease on.
@@ -50,30 +51,71 @@ fn within(part: &str, slot: &str) -> bool {
     part.strip_prefix(slot).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
 }
 
-/// The slots that leases take, each given by its slot and the device minor it was made with.
+/// What a lease takes, as far as that is known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Take<'l> {
+    /// By its file's name.
+    pub(crate) slot: &'l str,
+    /// The device minor that its holder was given.
+    pub(crate) minor: Option<u32>,
+    /// Whether it is by name: such a holder has the address, whatever is bound to it and however that is numbered.
+    pub(crate) named: bool,
+}
+
+impl<'l> Take<'l> {
+    pub(crate) fn of(slot: &'l str, lease: Option<&Lease>) -> Self {
+        let named = lease.is_some_and(|lease| matches!(lease.holder, HeldBy::Name { .. }));
+        Self { slot, minor: lease.and_then(|lease| lease.minor).filter(|_| !named), named }
+    }
+
+    /// Whether its holder has a virtual machine's group with this GPU in it.
+    fn has_group_of(&self, gpu: &Gpu, inventory: &Inventory) -> bool {
+        let here = |other: &&Gpu| within(self.slot, &other.pci) && other.is_for_machines();
+        self.named && inventory.gpus.iter().find(here).is_some_and(|other| other.is_grouped_with(gpu))
+    }
+}
+
+/// The slots that leases take.
 ///
 /// A device number can move to another address while its container, which was given the number, goes on: then the lease
-/// takes both, and there the whole, since the driver numbers capabilities by the GPU's device minor.
-pub(crate) fn taken<'l>(inventory: &Inventory, leases: impl Iterator<Item = (&'l str, Option<u32>)>) -> Vec<String> {
-    // A minor may have to be read from a file.
+/// takes both, and there the whole, since the driver numbers capabilities by the GPU's device minor. And whoever has a GPU
+/// that is bound to vfio-pci has its IOMMU group.
+pub(crate) fn taken<'l>(inventory: &Inventory, leases: impl Iterator<Item = Take<'l>>) -> Vec<String> {
     let leases: Vec<_> = leases.collect();
     let mut slots = Vec::new();
     for gpu in &inventory.gpus {
         let pci = gpu.pci.as_str();
         let (mut any, mut whole) = (false, false);
-        for &(slot, minor) in &leases {
-            let here = within(slot, pci);
-            let moved = !here && minor.is_some() && minor == gpu.minor;
-            any |= here || moved;
-            whole |= moved || slot == pci;
+        for take in &leases {
+            let here = within(take.slot, pci);
+            let moved = !here && take.minor.is_some() && take.minor == gpu.minor;
+            let beyond = moved || take.has_group_of(gpu, inventory);
+            any |= here || beyond;
+            whole |= beyond || take.slot == pci;
         }
         if any {
             slots.push(pci.to_owned());
             let parts = gpu.partitions.iter().map(|part| of_part(gpu, part));
-            slots.extend(parts.filter(|part| whole || leases.iter().any(|(slot, _)| slot == part)));
+            slots.extend(parts.filter(|part| whole || leases.iter().any(|take| take.slot == part)));
         }
     }
     slots
+}
+
+/// Refuses a virtual machine a GPU with one of its IOMMU group that somebody else has.
+pub(crate) fn groups_are_free(inventory: &Inventory, taken: &[String], request: &Request) -> Result<(), Refusal> {
+    let place = request.place("ids");
+    for id in &request.ids {
+        let asked = |gpu: &&Gpu| gpu.is_for_machines() && gpu.is_named(id);
+        let Some(gpu) = inventory.gpus.iter().find(asked) else { continue };
+        let had = |other: &&Gpu| other.pci != gpu.pci && other.is_grouped_with(gpu) && taken.contains(&other.pci);
+        if let (Some(other), Some(group)) = (inventory.gpus.iter().find(had), gpu.iommu_group) {
+            let message = format!("{id} is in IOMMU group {group} with {}, which another holder has", other.pci);
+            let help = "one machine has a whole group: try again when that one is released";
+            return Err(Refusal::new(Code::CapacityFull, "capacity", message, help).at(place, id));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -123,7 +165,8 @@ mod tests {
             ),
             (vec![("0000:09:00.0", Some(2))], vec!["0000:03:00.0"]),
         ] {
-            assert_eq!(taken(&node, leases.iter().copied()), expected, "{leases:?}");
+            let takes = leases.iter().map(|(slot, minor)| Take { slot, minor: *minor, named: false });
+            assert_eq!(taken(&node, takes), expected, "{leases:?}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use contract::config::Config;
-use contract::gpu::Gpu;
+use contract::gpu::{Gpu, State};
 use contract::inventory::Inventory;
 use contract::key::Key;
 use contract::request::{Request, Sharing};
@@ -299,13 +299,17 @@ impl Ledger {
         let aside = set_aside(inventory, &others, limits, ahead);
         let before = aside.of(owner);
         taken.extend(aside.slots);
+        if name.is_some() {
+            slot::groups_are_free(inventory, &taken, request)?;
+        }
         let closed = limits.closed(inventory, name.or(owner), name.is_some());
         let mut previous = if own.is_empty() { party.shared(&others) } else { own.clone() };
         if previous.is_empty() && request.ids.is_empty() {
             previous = self.previous(taker.memory);
         }
         // What is bound to vfio-pci is for a virtual machine, and what a machine has stays its own whatever it is bound to.
-        let fits = |gpu: &Gpu| name.is_some() && (gpu.driver.as_deref() == Some("vfio-pci") || own.contains(&gpu.pci));
+        let for_machine = |gpu: &Gpu| gpu.unavailable.as_ref().is_some_and(|why| why.state == State::Vfio);
+        let fits = |gpu: &Gpu| name.is_some() && (for_machine(gpu) || own.contains(&gpu.pci));
         let usable = |gpu: &Gpu| gpu.usable() || fits(gpu);
         let is_taken = |slot: &str| taken.iter().any(|taken| taken == slot);
         let chosen = allocate_where(inventory, &is_taken, request, &previous, &usable, &closed)?;

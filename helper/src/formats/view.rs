@@ -1,6 +1,6 @@
 //! One GPU as an agent sees it: all that it is, what it is used for, whether it is free. Names nobody who holds it.
 
-use contract::gpu::{Gpu, MigMode, Partition, State};
+use contract::gpu::{Gpu, MigMode, Partition};
 use contract::inventory::Inventory;
 use ledger::slot;
 use serde::Serialize;
@@ -122,12 +122,12 @@ fn view<'a>(gpu: &'a Gpu, taken: &dyn Fn(&str) -> bool) -> View<'a> {
 
 /// Bound for virtual machines is a use, no illness.
 fn health(gpu: &Gpu) -> &'static str {
-    gpu.unavailable.as_ref().filter(|it| it.state != State::Vfio).map_or("ok", |it| it.state.rule())
+    gpu.unavailable.as_ref().filter(|_| !gpu.is_for_machines()).map_or("ok", |it| it.state.rule())
 }
 
 fn mode(gpu: &Gpu) -> Mode {
     // vfio-pci has variants for some devices.
-    if gpu.unavailable.as_ref().is_some_and(|it| it.state == State::Vfio) {
+    if gpu.is_for_machines() {
         return Mode::Vfio;
     }
     match gpu.driver.as_deref() {
@@ -159,7 +159,7 @@ fn kind(gpu: &Gpu) -> String {
 
 #[cfg(test)]
 mod tests {
-    use contract::gpu::Unavailable;
+    use contract::gpu::{State, Unavailable};
 
     use super::*;
 

@@ -80,7 +80,7 @@ fn own_node(
     let pci = &function.device.address;
     match function.device.driver.as_deref() {
         Some("nvidia") => {}
-        Some(driver) if vfio::is_driver(driver) => return no(State::Vfio, &vfio::why(driver, function)),
+        Some(driver) if vfio::is_driver(driver) => return no(vfio::state(function), &vfio::why(driver, function)),
         Some(other) => {
             let why = format!(
                 "held by the kernel driver {other}, not by nvidia; keep {other} from loading, or write {pci} to /sys/bus/pci/drivers/{other}/unbind and then to /sys/bus/pci/drivers/nvidia/bind"

@@ -222,8 +222,12 @@ fn gpus_that_cannot_be_granted_say_why() {
             State::Unbound,
             "write 0000:41:00.0 to /sys/bus/pci/drivers/nvidia/bind",
         ),
-        (|made| made.functions[1].device.driver = Some("vfio-pci".into()), State::Vfio, "vfio-pci"),
-        (|made| made.functions[1].device.driver = Some("nvgrace_gpu_vfio_pci".into()), State::Vfio, "no IOMMU group"),
+        (|made| made.functions[1].device.driver = Some("vfio-pci".into()), State::VfioGroup, "vfio-pci"),
+        (
+            |made| made.functions[1].device.driver = Some("nvgrace_gpu_vfio_pci".into()),
+            State::VfioGroup,
+            "no IOMMU group",
+        ),
         (
             |made| {
                 made.functions[1].device.driver = Some("vfio-pci".into());

@@ -1,5 +1,6 @@
 //! GPUs that are set aside for virtual machines, and whether a virtual machine could have them. No I/O.
 
+use contract::gpu::State;
 use node::pci::Device;
 
 use super::gpus::Function;
@@ -10,6 +11,14 @@ const PCI_BRIDGE: u32 = 0x0604;
 /// Whether this kernel driver hands a device to virtual machines: vfio-pci, and its variants for some devices.
 pub(crate) fn is_driver(driver: &str) -> bool {
     driver.ends_with("vfio-pci") || driver.ends_with("vfio_pci")
+}
+
+/// Whether a virtual machine could have a GPU that is bound to such a driver.
+pub(crate) fn state(function: &Function) -> State {
+    match function.device.iommu_group {
+        Some(_) if function.group.iter().all(is_free) => State::Vfio,
+        _ => State::VfioGroup,
+    }
 }
 
 /// What is true of a GPU that is bound to such a driver.
@@ -80,6 +89,8 @@ mod tests {
             };
             let why = why("vfio-pci", &function);
             assert!(why.contains(words), "{words}: {why}");
+            let viable = words.ends_with(": viable;");
+            assert_eq!(state(&function), if viable { State::Vfio } else { State::VfioGroup }, "{words}");
             assert!(why.starts_with("bound to vfio-pci") && why.contains("write 41:00.0"), "{why}");
         }
     }

@@ -26,10 +26,12 @@ impl Standing {
                 None if !gpu.usable() => standing.cut += 1,
                 None if taken(&gpu.slot()) => standing.taken += 1,
                 None => standing.free += 1,
-                Some(why) => match standing.unusable.iter_mut().find(|(state, _)| *state == why.state) {
-                    Some((_, number)) => *number += 1,
-                    None => standing.unusable.push((why.state, 1)),
-                },
+                Some(why) => {
+                    match standing.unusable.iter_mut().find(|(state, _)| state.in_words() == why.state.in_words()) {
+                        Some((_, number)) => *number += 1,
+                        None => standing.unusable.push((why.state, 1)),
+                    }
+                }
             }
         }
         standing

@@ -4,7 +4,7 @@ use contract::gpu::State;
 use contract::request::{Asked, Source, Words};
 
 use super::*;
-use crate::slot::taken;
+use crate::slot::{Take, taken};
 use crate::testing::{count, ids, inventory};
 
 /// Four GPUs: 0, 1, 2 are A100s (2 is lost), 3 is an A10.
@@ -200,13 +200,16 @@ fn refusals_name_the_word_and_its_value() {
 #[test]
 fn a_lease_takes_its_address_and_whatever_has_its_device_number() {
     let mut node = inventory(3);
-    assert_eq!(taken(&node, [("0000:02:00.0", Some(1))].into_iter()), ["0000:02:00.0"]);
-    assert_eq!(taken(&node, [("0000:02:00.0", None)].into_iter()), ["0000:02:00.0"]);
+    let taken_by = |node: &Inventory, minor: Option<u32>| {
+        taken(node, [Take { slot: "0000:02:00.0", minor, named: false }].into_iter())
+    };
+    assert_eq!(taken_by(&node, Some(1)), ["0000:02:00.0"]);
+    assert_eq!(taken_by(&node, None), ["0000:02:00.0"]);
     // The driver numbers the first two the other way round while 195:1 is open.
     (node.gpus[0].minor, node.gpus[1].minor) = (Some(1), Some(0));
-    assert_eq!(taken(&node, [("0000:02:00.0", Some(1))].into_iter()), ["0000:01:00.0", "0000:02:00.0"]);
+    assert_eq!(taken_by(&node, Some(1)), ["0000:01:00.0", "0000:02:00.0"]);
     (node.gpus[0].minor, node.gpus[2].minor) = (None, None);
-    assert_eq!(taken(&node, [("0000:02:00.0", None)].into_iter()), ["0000:02:00.0"], "no number is not a number");
+    assert_eq!(taken_by(&node, None), ["0000:02:00.0"], "no number is not a number");
 }
 
 #[test]

@@ -460,7 +460,8 @@ fn a_name_has_what_is_bound_to_vfio_and_a_container_never() {
         let gpu = &mut node.gpus[0];
         (gpu.driver, gpu.minor, gpu.uuid) = (driver.map(str::to_owned), None, None);
         gpu.nodes.clear();
-        gpu.unavailable = Some(Unavailable::new(State::OtherDriver, "it is held by another driver"));
+        let state = if driver.is_some() { State::Vfio } else { State::OtherDriver };
+        gpu.unavailable = Some(Unavailable::new(state, "another driver has it"));
         assert_eq!(pcis(&acquire(&node, "vm:a").unwrap()), [pci.as_str()], "{driver:?}: it has it");
         assert_eq!(acquire(&node, "vm:b").unwrap_err() == Code::CapacityFull, driver.is_some(), "{driver:?}");
     }
@@ -468,6 +469,69 @@ fn a_name_has_what_is_bound_to_vfio_and_a_container_never() {
     let container = holder(&world, "c", 1);
     assert_eq!(ledger.grant(&node, &asked, &container).unwrap_err().code, Code::GpuUnavailable);
     assert_eq!(pcis(&acquire(&node, "vm:b").unwrap()), [pci.as_str()]);
+}
+
+/// Binds a GPU to vfio-pci.
+fn bound(node: &mut Inventory, n: usize, state: State, group: Option<u32>) {
+    let gpu = &mut node.gpus[n];
+    (gpu.driver, gpu.minor, gpu.iommu_group) = (Some("vfio-pci".into()), None, group);
+    gpu.nodes.clear();
+    gpu.unavailable = Some(Unavailable::new(state, "why"));
+}
+
+/// A virtual machine is given an address: whatever gets the device number that this one had is anybody's.
+#[test]
+fn a_name_has_no_device_number() {
+    let (dir, world, mut node) = (state(), World::new(), inventory(2));
+    let ledger = ledger(&dir, &world);
+    ledger.acquire_named(&node, &ids(&["nvidia0"]), "vm:a").unwrap();
+    bound(&mut node, 0, State::Vfio, Some(7));
+    node.gpus[1].minor = Some(0);
+    assert_eq!(ledger.taken(&node), [GPU0]);
+    assert_eq!(pcis(&ledger.grant(&node, &count(1), &holder(&world, "c", 1)).unwrap()), [GPU1]);
+}
+
+/// A virtual machine has an IOMMU group whole: nobody else has a GPU of it, and one that no machine could open is none's.
+#[test]
+fn a_name_has_the_group() {
+    let group_of = |mut node: Inventory, states: &[State]| {
+        for (n, state) in states.iter().enumerate() {
+            bound(&mut node, n, *state, Some(7));
+        }
+        node
+    };
+    let acquire = |ledger: &Ledger, node: &Inventory, name: &str, n: usize| {
+        let answer = ledger.acquire_named(node, &ids(&[[GPU0, GPU1, "0000:03:00.0"][n]]), name);
+        answer.map_or_else(|refusal| format!("{}: {}", refusal.rule, refusal.message), |gpus| pcis(&gpus).join(" "))
+    };
+    let world = World::new();
+    let both = group_of(inventory(3), &[State::Vfio, State::Vfio]);
+    let dir = state();
+    let ledger = |dir| ledger(dir, &world);
+    assert_eq!(acquire(&ledger(&dir), &both, "vm:a", 0), GPU0);
+    let other = format!("capacity: {GPU1} is in IOMMU group 7 with {GPU0}, which another holder has");
+    assert_eq!(acquire(&ledger(&dir), &both, "vm:b", 1), other);
+    assert_eq!(acquire(&ledger(&dir), &both, "vm:b", 2), "0000:03:00.0", "it is in no group with them");
+    // The second was a container's before both were bound.
+    let dir = state();
+    ledger(&dir).grant(&inventory(3), &ids(&["nvidia0"]), &holder(&world, "c", 1)).unwrap();
+    assert_eq!(acquire(&ledger(&dir), &both, "vm:b", 1), other);
+    // The machine's group has a GPU that came to nvidia later: a container does not get it.
+    let dir = state();
+    assert_eq!(acquire(&ledger(&dir), &both, "vm:a", 0), GPU0);
+    let mut late = group_of(inventory(2), &[State::VfioGroup]);
+    late.gpus[1].iommu_group = Some(7);
+    let refusal = ledger(&dir).grant(&late, &count(1), &holder(&world, "c", 1)).unwrap_err();
+    assert_eq!(refusal.code, Code::CapacityFull, "{refusal}");
+    // No machine could open it.
+    let dir = state();
+    for node in [&late, &group_of(inventory(3), &[State::VfioGroup])] {
+        assert_eq!(acquire(&ledger(&dir), node, "vm:a", 0), format!("gpu-vfio-group: {GPU0} cannot be used now: why"));
+    }
+    // One machine has both.
+    let dir = state();
+    let names = [GPU0, GPU1];
+    assert_eq!(pcis(&ledger(&dir).acquire_named(&both, &ids(&names), "vm:a").unwrap()), names);
 }
 
 #[test]

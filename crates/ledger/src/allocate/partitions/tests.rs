@@ -2,7 +2,7 @@ use contract::gpu::{State, UNKNOWN_PROFILE, Unavailable};
 use proptest::prelude::*;
 
 use crate::allocate::allocate;
-use crate::slot::{self, taken};
+use crate::slot::{self, Take, taken};
 use crate::testing::{count, cut, ids, inventory};
 
 use super::*;
@@ -29,7 +29,7 @@ fn ask(node: &Inventory, leased: &[&str], request: &Request, previous: &[&str]) 
         format!("0000:{bus:0>2}:00.0{}", part.map(|part| format!(":{part}")).unwrap_or_default())
     };
     let leased: Vec<String> = leased.iter().map(long).collect();
-    let taken = taken(node, leased.iter().map(|slot| (slot.as_str(), None)));
+    let taken = taken(node, leased.iter().map(|slot| Take { slot, minor: None, named: false }));
     let previous: Vec<String> = previous.iter().map(long).collect();
     let granted = allocate(node, &|slot| taken.iter().any(|taken| taken == slot), request, &previous)?;
     let short = |granted: &Granted| slot::of(granted).replace("0000:0", "").replace(":00.0", "");
@@ -196,7 +196,7 @@ proptest! {
                 }
             };
             let leases: Vec<(String, Option<u32>)> = held.iter().map(|slot| (slot.clone(), None)).collect();
-            let taken = taken(&node, leases.iter().map(|(slot, minor)| (slot.as_str(), *minor)));
+            let taken = taken(&node, leases.iter().map(|(slot, minor)| Take { slot, minor: *minor, named: false }));
             let granted = allocate(&node, &|slot| taken.iter().any(|taken| taken == slot), &request, &[]);
             for slot in granted.iter().flatten().map(slot::of) {
                 prop_assert!(!held.iter().any(|other| slot::exclude(other, &slot)), "{slot} beside {held:?}");
