@@ -145,6 +145,7 @@ fn would_grant(
                 Ledger::open_existing(setup.state_dir()).ok_or_else(|| Refusal::internal("ledger", &nothing_there))?;
             let contract = ledger.reservation(token, words::in_pod(&decision.spec, bundle).as_ref())?;
             request.as_ref().map_or(Ok(()), |request| contract.answers(request))?;
+            ledger::in_order(&inventory()?, &contract.gpus)?;
             Ok(Some(contract))
         }
         Asked::Gpus(request) => {

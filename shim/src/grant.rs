@@ -150,10 +150,13 @@ pub(crate) fn contract(
     match asked {
         Asked::Nothing => Ok(None),
         Asked::Reserved { token, request, .. } => {
-            if let Some(request) = request {
-                ledger.reservation(token, holder.pod.as_ref())?.answers(request)?;
-            }
-            fresh(setup, || lowlevel::enforces(setup, Path::new(&holder.low_level)))?;
+            let reserved = ledger.reservation(token, holder.pod.as_ref())?;
+            request.as_ref().map_or(Ok(()), |request| reserved.answers(request))?;
+            fresh(setup, || {
+                lowlevel::enforces(setup, Path::new(&holder.low_level))?;
+                // A pod's reservation may be much older than what is wrong with its GPU now.
+                ledger::in_order(&read_inventory(setup)?, &reserved.gpus)
+            })?;
             let contract = ledger.redeem(token, holder)?;
             kept_if_trusted(setup, ledger, contract, holder).map(Some)
         }

@@ -13,6 +13,7 @@ use contract::request::Request;
 use contract::{Code, Granted, Refusal};
 
 use crate::limits::{self, Closed};
+use crate::slot;
 
 pub(crate) use explain::explain;
 pub(crate) use partitions::One;
@@ -235,6 +236,24 @@ fn is_prefix(id: &str, uuid: &str) -> bool {
 
 fn is_kind(gpu: &Gpu, kind: Option<&str>) -> bool {
     kind.is_none_or(|kind| gpu.is_kind(kind))
+}
+
+/// Refuses GPUs that were promised and cannot be used any more. That somebody had one open is no reason: while they are
+/// promised, that is whoever they are promised to.
+///
+/// # Errors
+/// `GPU_UNAVAILABLE` or `DRIVER_NOT_READY`.
+pub fn in_order(inventory: &Inventory, promised: &[Granted]) -> Result<(), Refusal> {
+    for one in promised {
+        let Some(gpu) = inventory.gpus.iter().find(|gpu| gpu.pci == one.pci) else { continue };
+        let part = gpu.partitions.iter().find(|part| slot::of_part(gpu, part) == slot::of(one));
+        let why = part.map_or(gpu.unavailable.as_ref(), |part| gpu.without(part));
+        if let Some(why) = why.filter(|why| why.state != State::Busy) {
+            let help = "release the reservation and prepare another".to_owned();
+            return Err(Refusal { help, ..unavailable(&one.name(), why) });
+        }
+    }
+    Ok(())
 }
 
 /// The refusal of a GPU that is named and cannot be granted.

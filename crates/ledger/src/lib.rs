@@ -54,7 +54,7 @@ pub mod slot;
 mod store;
 mod waiting;
 
-pub use allocate::allocate;
+pub use allocate::{allocate, in_order};
 pub use documents::{Filed, Original};
 pub use draft::draft;
 pub use ending::{LeaseStatus, Reclaimed};

@@ -212,6 +212,37 @@ fn a_lease_takes_its_address_and_whatever_has_its_device_number() {
     assert_eq!(taken_by(&node, None), ["0000:02:00.0"], "no number is not a number");
 }
 
+/// D10: what was promised while it was well is not handed out when it is lost; in use by its own holder it is.
+#[test]
+fn what_was_promised_must_still_be_in_order() {
+    let promised = |node: &Inventory| allocate(node, &|_| false, &ids(&["nvidia0", "nvidia1:1"]), &[]).unwrap();
+    for (state, code) in [
+        (State::Lost, Some(Code::GpuUnavailable)),
+        (State::Failing, Some(Code::GpuUnavailable)),
+        (State::NodeMissing, Some(Code::DriverNotReady)),
+        (State::Busy, None),
+    ] {
+        let mut node = inventory(3);
+        crate::testing::cut(&mut node.gpus[1], &["1g.5gb", "1g.5gb"]);
+        let granted = promised(&node);
+        let told = |node: &Inventory| in_order(node, &granted).err().map(|refusal| refusal.code);
+        assert_eq!(told(&node), None);
+        let why = || Some(Unavailable::new(state, "why"));
+        let mut other = node.clone();
+        (other.gpus[2].unavailable, other.gpus[1].partitions[0].unavailable) = (why(), why());
+        assert_eq!(told(&other), None, "{state:?}: it is another one's");
+        for change in [
+            |node: &mut Inventory, why| node.gpus[0].unavailable = why,
+            |node: &mut Inventory, why| node.gpus[1].unavailable = why,
+            |node: &mut Inventory, why| node.gpus[1].partitions[1].unavailable = why,
+        ] {
+            let mut node = node.clone();
+            change(&mut node, why());
+            assert_eq!(told(&node), code, "{state:?}");
+        }
+    }
+}
+
 #[test]
 fn a_node_without_gpus_says_so() {
     let refusal = ask(&inventory(0), &[], &count(1), &[]).unwrap_err();
