@@ -11,4 +11,4 @@ mod plan;
 pub mod spec;
 
 pub use edits::{EditError, Edits, Hook, Mount, Op, Stage};
-pub use plan::{apply, apply_process, patch};
+pub use plan::{Plan, apply, apply_process, patch};

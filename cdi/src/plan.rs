@@ -10,21 +10,48 @@ use contract::order;
 use crate::change::{Change, Items, changes, process_changes};
 use crate::edits::{EditError, Edits, Op};
 
-/// The edits as RFC 6902 operations, valid when applied in order; none when the spec already is as wanted.
-///
-/// # Errors
-/// The spec has another shape than the OCI runtime spec where it would be edited, or something to add cannot be written.
-pub fn patch(spec: &Node<'_>, edits: &Edits) -> Result<Vec<Op>, EditError> {
-    Ok(told(spec, changes(spec, edits)?))
+/// What edits do to one spec, found out once.
+pub struct Plan(Vec<Step<'static>>);
+
+impl Plan {
+    /// Finds out what the edits do to the spec.
+    ///
+    /// # Errors
+    /// The spec has another shape than the OCI runtime spec where it would be edited, or something to add cannot be written.
+    pub fn new(spec: &Node<'_>, edits: &Edits) -> Result<Self, EditError> {
+        Ok(Self(steps_of(spec, changes(spec, edits)?)))
+    }
+
+    /// The document with the edits made. `bytes` is what the strict reader made the spec of. Every byte that is not part of
+    /// an edit stays, and edits that change nothing give the same bytes.
+    ///
+    /// # Errors
+    /// The spec was not read from `bytes`.
+    pub fn apply(&self, bytes: &[u8]) -> Result<Vec<u8>, EditError> {
+        splice(bytes, &self.0)
+    }
+
+    /// The edits as RFC 6902 operations, valid when applied in order; none when the spec already is as wanted.
+    #[must_use]
+    pub fn into_patch(self) -> Vec<Op> {
+        self.0.into_iter().map(Step::into_op).collect()
+    }
 }
 
-/// The document with the edits made. `spec` is what the strict reader made of `bytes`. Every byte that is not part of an
-/// edit stays, and edits that change nothing give the same bytes.
+/// [`Plan::into_patch`] of these edits.
 ///
 /// # Errors
-/// As [`patch`]; also when `spec` was not read from `bytes`.
+/// As [`Plan::new`].
+pub fn patch(spec: &Node<'_>, edits: &Edits) -> Result<Vec<Op>, EditError> {
+    Plan::new(spec, edits).map(Plan::into_patch)
+}
+
+/// [`Plan::apply`] of these edits.
+///
+/// # Errors
+/// As [`Plan::new`] and [`Plan::apply`].
 pub fn apply(bytes: &[u8], spec: &Node<'_>, edits: &Edits) -> Result<Vec<u8>, EditError> {
-    made(bytes, spec, changes(spec, edits)?)
+    Plan::new(spec, edits)?.apply(bytes)
 }
 
 /// A process document (what `exec --process` names) with these variables set.
@@ -35,18 +62,18 @@ pub fn apply_process(bytes: &[u8], process: &Node<'_>, variables: &[(String, Str
     made(bytes, process, process_changes(process, variables)?)
 }
 
-fn splice(bytes: &[u8], steps: Vec<Step<'_>>) -> Result<Vec<u8>, EditError> {
+fn splice(bytes: &[u8], steps: &[Step<'_>]) -> Result<Vec<u8>, EditError> {
     // What is added at one place keeps its order, and comes after what was cut out before that place.
-    let mut steps: Vec<(usize, Step<'_>)> = steps.into_iter().enumerate().collect();
+    let mut steps: Vec<(usize, &Step<'_>)> = steps.iter().enumerate().collect();
     // What is put before an item stands before what replaces it.
     let place = |step: &Step<'_>| (step.place.start, step.place.end);
     order::sort_by(&mut steps, |(a, one), (b, other)| (place(one), a).cmp(&(place(other), b)));
-    let steps: Vec<Step<'_>> = steps.into_iter().map(|(_, step)| step).collect();
+    let steps: Vec<&Step<'_>> = steps.into_iter().map(|(_, step)| step).collect();
     let added: usize = steps.iter().map(|step| step.value.as_ref().map_or(0, String::len) + 32).sum();
     let mut out = Vec::with_capacity(bytes.len() + added);
     let mut done = 0;
     let foreign = || EditError { at: String::new(), message: "the spec was not read from these bytes".to_owned() };
-    for step in &steps {
+    for step in steps {
         out.extend_from_slice(bytes.get(done..step.place.start).ok_or_else(foreign)?);
         step.write(&mut out);
         done = step.place.end;
@@ -122,7 +149,7 @@ pub(crate) fn told(document: &Node<'_>, change: Option<Change<'_>>) -> Vec<Op> {
 
 /// The document with the changes made.
 pub(crate) fn made(bytes: &[u8], document: &Node<'_>, change: Option<Change<'_>>) -> Result<Vec<u8>, EditError> {
-    splice(bytes, steps_of(document, change))
+    splice(bytes, &steps_of(document, change))
 }
 
 /// The steps that make a change to the value `node` at the pointer `at`.

@@ -22,7 +22,7 @@ use crate::joined;
 use crate::lowlevel::Seen;
 use crate::made::Made;
 use crate::preserved;
-use crate::record;
+use crate::record::{self, Written};
 use crate::restore;
 use crate::sources;
 use crate::stops;
@@ -238,18 +238,16 @@ impl<'a> Making<'a> {
             edits.hooks = edits::run_hooks(&container.setup.hook(), &container.setup.path, container.key.as_str());
         }
         stops::at("writing");
-        let edited = self.written(ledger, contract.as_ref(), &mut edits)?;
+        let written = self.written(ledger, contract.as_ref(), &mut edits)?;
         stops::at("written");
-        let patch = cdi::patch(&decision.spec, &edits).unwrap_or_default();
         let pod = words::in_pod(&decision.spec, &bundle.path);
         let entry = record::Created {
             container,
             bundle,
             before: tenant_bytes,
-            after: &edited,
+            written,
             asked: &decision.asked,
             contract: contract.as_ref(),
-            patch: &patch,
             notes: &notes,
             pod: pod.as_ref(),
         };
@@ -283,15 +281,20 @@ impl<'a> Making<'a> {
         ledger: Option<&Ledger>,
         contract: Option<&Contract>,
         edits: &mut Edits,
-    ) -> Result<Vec<u8>, Refusal> {
+    ) -> Result<Written, Refusal> {
         let key = &self.container.key;
-        if let (Some(ledger), Some(contract)) = (ledger, contract) {
-            ledger.put_contract(contract, key).map_err(|e| Refusal::internal("contract-write", &e))?;
-        }
-        let mut edited = self.edited(edits)?;
+        let document = match (ledger, contract) {
+            (Some(ledger), Some(contract)) => {
+                ledger.put_contract(contract, key).map_err(|e| Refusal::internal("contract-write", &e))?
+            }
+            _ => Vec::new(),
+        };
+        let (mut plan, mut spec) = self.edited(edits)?;
+        let written =
+            |plan: cdi::Plan, spec, digest| Written { spec, digest, contract: document, patch: plan.into_patch() };
         // What a crash left, written by us in the very same words, may have been put back meanwhile, and its original given up.
-        if edited == self.bundle.bytes && edited == self.tenant_bytes {
-            return Ok(edited);
+        if spec == self.bundle.bytes && spec == self.tenant_bytes {
+            return Ok(written(plan, spec, None));
         }
         let config = self.bundle.config();
         // Beyond a variable, the edits are there to close or to open something.
@@ -299,27 +302,32 @@ impl<'a> Making<'a> {
         if !only_variables && self.container.exists() {
             return Err(self.already_there());
         }
+        let mut digest = None;
         if let (Some(ledger), false) = (ledger, only_variables) {
-            let kept = ledger.keep_original(key, self.tenant_bytes, &sha256(&edited), &config.to_string_lossy());
-            match kept {
+            let ours = sha256(&spec);
+            match ledger.keep_original(key, self.tenant_bytes, &ours, &config.to_string_lossy()) {
+                Ok(()) => digest = Some(ours),
                 Err(e) if contract.is_some() => return Err(Refusal::internal("original-write", &e)),
                 // Without GPUs a ledger in trouble is nobody's trouble: the spec is then not put back, and judged as it is. The
                 // hooks would not find it.
                 Err(_) if !edits.hooks.is_empty() => {
                     edits.hooks.clear();
-                    edited = self.edited(edits)?;
+                    (plan, spec) = self.edited(edits)?;
                 }
-                _ => {}
+                Err(_) => {}
             }
         }
-        match node::write_atomic(&config, &edited, self.bundle.mode, false) {
-            Err(_) if contract.is_none() && only_variables => Ok(edited),
-            written => written.map(|()| edited).map_err(|e| Refusal::internal("config-write", &e)),
+        match node::write_atomic(&config, &spec, self.bundle.mode, false) {
+            Err(e) if contract.is_some() || !only_variables => Err(Refusal::internal("config-write", &e)),
+            _ => Ok(written(plan, spec, digest)),
         }
     }
 
-    fn edited(&self, edits: &Edits) -> Result<Vec<u8>, Refusal> {
-        cdi::apply(self.tenant_bytes, &self.decision.spec, edits).map_err(|e| {
+    /// What the edits do, and the spec with them.
+    fn edited(&self, edits: &Edits) -> Result<(cdi::Plan, Vec<u8>), Refusal> {
+        let plan = cdi::Plan::new(&self.decision.spec, edits);
+        let edited = plan.and_then(|plan| plan.apply(self.tenant_bytes).map(|bytes| (plan, bytes)));
+        edited.map_err(|e| {
             let help = "write the spec as the OCI runtime spec has it";
             Refusal::new(Code::UnsafeSpec, "spec-shape", e.message, help).at(e.at, "")
         })

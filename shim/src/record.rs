@@ -1,6 +1,5 @@
 //! Step 9: what the audit log learns. Only our own words and edits: a container's environment can hold secrets.
 
-use contract::json::{parse_data, to_value};
 use contract::key::{Key, sha256};
 use contract::request::Asked;
 use contract::{Code, Contract, Granted, Note, Refusal};
@@ -17,12 +16,23 @@ pub(crate) struct Created<'a> {
     pub(crate) container: &'a Container<'a>,
     pub(crate) bundle: &'a Bundle,
     pub(crate) before: &'a [u8],
-    pub(crate) after: &'a [u8],
+    pub(crate) written: Written,
     pub(crate) asked: &'a Asked,
     pub(crate) contract: Option<&'a Contract>,
-    pub(crate) patch: &'a [cdi::Op],
     pub(crate) notes: &'a [Note],
     pub(crate) pod: Option<&'a PodContainer>,
+}
+
+/// What stands on disk for a container.
+pub(crate) struct Written {
+    /// Its `config.json`.
+    pub(crate) spec: Vec<u8>,
+    /// Digest of that, where somebody needed it.
+    pub(crate) digest: Option<String>,
+    /// Its contract; empty without one.
+    pub(crate) contract: Vec<u8>,
+    /// What was done to the spec that the engine wrote.
+    pub(crate) patch: Vec<cdi::Op>,
 }
 
 /// Records a container before it can run.
@@ -33,8 +43,9 @@ pub(crate) fn created(entry: &Created<'_>) -> Result<(), AuditError> {
     let mut fields = about(entry.container, entry.pod);
     fields.insert("bundle".into(), entry.bundle.path.to_string_lossy().into());
     let before = sha256(entry.before);
-    if entry.after != entry.before {
-        fields.insert("spec_after".into(), sha256(entry.after).into());
+    let Written { spec, digest, contract: document, patch } = &entry.written;
+    if spec != entry.before {
+        fields.insert("spec_after".into(), digest.clone().unwrap_or_else(|| sha256(spec)).into());
     }
     fields.insert("spec_before".into(), before.into());
     if let Asked::Gpus(request) = entry.asked {
@@ -44,15 +55,12 @@ pub(crate) fn created(entry: &Created<'_>) -> Result<(), AuditError> {
     }
     if let Some(contract) = entry.contract {
         fields.insert("contract".into(), contract.id.as_str().into());
-        let document = serde_json::to_vec(contract).unwrap_or_default();
-        fields.insert("contract_digest".into(), sha256(&document).into());
+        fields.insert("contract_digest".into(), sha256(document).into());
         fields.insert("policy_digest".into(), entry.container.setup.policy_digest().into());
         fields.insert("gpus".into(), gpus(&contract.gpus));
     }
-    if !entry.patch.is_empty() {
-        let operation = |op: &cdi::Op| json_value(op.to_string());
-        fields.insert("edits".into(), entry.patch.iter().map(operation).collect());
-    }
+    let operations: Vec<String> = patch.iter().map(cdi::Op::to_string).collect();
+    let edits = if patch.is_empty() { String::new() } else { format!("[{}]", operations.join(",")) };
     if !entry.notes.is_empty() {
         fields.insert(
             "notes".into(),
@@ -65,7 +73,7 @@ pub(crate) fn created(entry: &Created<'_>) -> Result<(), AuditError> {
     let audit = Audit::open(entry.container.setup.log_dir())?;
     // A container without GPUs does not wait for a log in trouble.
     let audit = if entry.contract.is_some() { audit } else { audit.hasty() };
-    audit.append(&Record { kind: Kind::Create, fields }).map(|_| ())
+    audit.append_with(&Record { kind: Kind::Create, fields }, &edits).map(|_| ())
 }
 
 /// Records that a container was refused. The refusal stands whether or not the log can be written.
@@ -177,11 +185,6 @@ fn named(
         fields.insert("pod".into(), serde_json::to_value(pod).unwrap_or_default());
     }
     fields
-}
-
-/// JSON text as a value; what cannot be read is kept as text.
-fn json_value(text: String) -> Value {
-    parse_data(text.as_bytes()).map(|node| to_value(&node)).unwrap_or_else(|_| Value::from(text.clone()))
 }
 
 fn append(setup: &Setup, kind: Kind, fields: Map<String, Value>) -> Result<(), AuditError> {

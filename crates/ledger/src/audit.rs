@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use contract::Granted;
+use contract::json::{parse_data, to_value};
 use contract::key::sha256;
 use serde_json::{Map, Value, json};
 
@@ -31,6 +32,8 @@ const LOG: &str = "audit.jsonl";
 const MAX_LINE: usize = 64 << 10;
 /// Fields that the log itself writes.
 const OWN: [&str; 4] = ["seq", "prev", "kind", "time"];
+/// The field for what stands in a record as it was given.
+const EDITS: &str = "edits";
 
 /// GPUs as every record names them: by all their names.
 #[must_use]
@@ -119,6 +122,14 @@ impl Audit {
     /// # Errors
     /// The record is not in the log.
     pub fn append(&self, record: &Record) -> Result<u64, AuditError> {
+        self.append_with(record, "")
+    }
+
+    /// The same, with this JSON text as the field `edits`: what is text already is not read to be written again.
+    ///
+    /// # Errors
+    /// As [`Audit::append`].
+    pub fn append_with(&self, record: &Record, edits: &str) -> Result<u64, AuditError> {
         let locked = Locked::take_within(&self.folder, "audit.lock", self.patience)?;
         let path = locked.path(LOG);
         let failed = |e: &dyn std::fmt::Display| LedgerError::new("write", &path, e);
@@ -132,17 +143,20 @@ impl Audit {
             Some(head) if head.is_at(size) => head,
             other => chain::recover(&locked, &mut file, size, other)?,
         };
-        let head = add(&mut file, &path, &head, record.kind.name(), &record.fields)?;
+        let head = add(&mut file, &path, &head, record.kind.name(), (&record.fields, edits))?;
         // The record is in the log. If the head is not written, the next append finds the record by walking from the old one.
         let _ = head.write(&locked);
         Ok(head.seq)
     }
 }
 
+/// The fields of a record, and the text of its edits; none when empty.
+type Content<'a> = (&'a Map<String, Value>, &'a str);
+
 /// Writes one line after the place that `head` tells, and says where the log ends then.
-fn add(file: &mut File, path: &Path, head: &Head, kind: &str, fields: &Map<String, Value>) -> Result<Head, AuditError> {
+fn add(file: &mut File, path: &Path, head: &Head, kind: &str, content: Content<'_>) -> Result<Head, AuditError> {
     let seq = head.seq + 1;
-    let mut line = line(seq, &head.digest, kind, fields);
+    let mut line = line(seq, &head.digest, kind, content);
     let digest = sha256(line.as_bytes());
     line.push('\n');
     let written = crash_point().and_then(|()| file.write_all(line.as_bytes()));
@@ -154,14 +168,24 @@ fn add(file: &mut File, path: &Path, head: &Head, kind: &str, fields: &Map<Strin
     Ok(Head { seq, digest, size: head.size + line.len() as u64, torn: None })
 }
 
-fn line(seq: u64, prev: &str, kind: &str, fields: &Map<String, Value>) -> String {
+fn line(seq: u64, prev: &str, kind: &str, (fields, edits): Content<'_>) -> String {
     let head = format!("{{\"seq\":{seq},\"prev\":\"{prev}\",\"kind\":\"{kind}\",\"time\":\"{}\"", time::now());
     let room = MAX_LINE - head.len() - 2;
     let mut body = body(fields);
+    if !edits.is_empty() {
+        let comma = if body.is_empty() { "" } else { "," };
+        body.push_str(&format!("{comma}\"{EDITS}\":{}", edits.replace("\\u0000", "\\ufffd")));
+    }
     let whole = body.len();
-    for longest in [4096, 1024, 128] {
-        if body.len() > room {
-            body = self::body(&shorten(fields, longest));
+    if whole > room {
+        let mut fields = fields.clone();
+        if let Ok(edits) = parse_data(edits.as_bytes()) {
+            fields.insert(EDITS.to_owned(), to_value(&edits));
+        }
+        for longest in [4096, 1024, 128] {
+            if body.len() > room {
+                body = self::body(&shorten(&fields, longest));
+            }
         }
     }
     if body.len() > room {

@@ -85,14 +85,14 @@ fn original_path(key: &Key) -> String {
 }
 
 impl Ledger {
-    /// Puts a contract in force for a container that holds its leases already.
+    /// Puts a contract in force for a container that holds its leases already. Gives the bytes that stand for it.
     ///
     /// # Errors
     /// It cannot be written; the one before stays.
-    pub fn put_contract(&self, contract: &Contract, key: &Key) -> Result<(), LedgerError> {
+    pub fn put_contract(&self, contract: &Contract, key: &Key) -> Result<Vec<u8>, LedgerError> {
         let path = contract_path(key);
         let bytes = serde_json::to_vec(contract).map_err(|e| LedgerError::new("write", &self.path(&path), &e))?;
-        self.lock()?.place(&path, &bytes)
+        self.lock()?.place(&path, &bytes).map(|()| bytes)
     }
 
     /// The contract in force for a container.

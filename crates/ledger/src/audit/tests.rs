@@ -103,6 +103,22 @@ fn an_unwritable_log_is_an_error() {
 }
 
 #[test]
+fn edits_stand_in_a_record_as_they_were_given() {
+    let (_dir, audit) = log_of(0);
+    let mut one = record(Kind::Create, 1);
+    audit.append_with(&one, r#"[{"op":"add",  "value":"a\u0000"}]"#).unwrap();
+    one.fields.clear();
+    audit.append_with(&one, "[]").unwrap();
+    audit.append_with(&one, &format!("[\"{}\",7]", "y".repeat(70_000))).unwrap();
+    assert_eq!(good(&audit).records, 3);
+    let records = read(&audit.folder, |_| true).unwrap();
+    assert_eq!(records[0]["edits"], json!([{"op": "add", "value": "a\u{fffd}"}]));
+    assert_eq!(records[1]["edits"], json!([]));
+    assert_eq!(records[2]["edits"][1], 7);
+    assert!(records[2]["edits"][0].as_str().unwrap().ends_with("…[65904 bytes more]"));
+}
+
+#[test]
 fn long_records_are_shortened_with_a_mark() {
     let (_dir, audit) = log_of(0);
     let fields = |value: Value| {
