@@ -1,6 +1,7 @@
 //! Steps 5 and 6: a contract for the request, and whether the live node still agrees with it.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use contract::config::Config;
 use contract::inventory::{Inventory, SCHEMA};
@@ -158,7 +159,7 @@ pub(crate) fn contract(
                 ledger::in_order(&read_inventory(setup)?, &reserved.gpus)
             })?;
             let contract = ledger.redeem(token, holder)?;
-            kept_if_trusted(setup, ledger, contract, holder).map(Some)
+            kept_if(trusted(&contract, setup), ledger, contract, holder).map(Some)
         }
         Asked::Gpus(request) => {
             within_ceilings(request, &setup.config)?;
@@ -186,7 +187,11 @@ fn fresh<T>(setup: &Setup, attempt: impl Fn() -> Result<T, Refusal>) -> Result<T
     }
 }
 
+/// For how long the node's facts stand as they were read.
+const GLANCE: Duration = Duration::from_millis(20);
+
 fn make(setup: &Setup, ledger: &Ledger, request: &Request, holder: &Holder) -> Result<Contract, Refusal> {
+    let begin = Instant::now();
     let inventory = read_inventory(setup)?;
     // A node without GPUs was not asked.
     if !inventory.gpus.is_empty() {
@@ -195,13 +200,20 @@ fn make(setup: &Setup, ledger: &Ledger, request: &Request, holder: &Holder) -> R
     let id = node::random_hex128().map_err(|e| Refusal::internal("random", &e))?;
     let gpus = ledger.grant(&inventory, request, holder)?;
     match ledger::draft(&inventory, &gpus, request, &setup.config.policy, &id, Some(&holder.key), node::now()) {
-        Ok(contract) => kept_if_trusted(setup, ledger, contract, holder),
+        // The facts of the inventory are the node's: these were compared above, unless the ledger's lock was waited for.
+        Ok(contract) if begin.elapsed() < GLANCE => kept_if(node_agrees(&contract), ledger, contract, holder),
+        Ok(contract) => kept_if(trusted(&contract, setup), ledger, contract, holder),
         Err(refusal) => Err(given_back(ledger, holder, refusal)),
     }
 }
 
-fn kept_if_trusted(setup: &Setup, ledger: &Ledger, contract: Contract, holder: &Holder) -> Result<Contract, Refusal> {
-    match trusted(&contract, setup) {
+fn kept_if(
+    agrees: Result<(), Refusal>,
+    ledger: &Ledger,
+    contract: Contract,
+    holder: &Holder,
+) -> Result<Contract, Refusal> {
+    match agrees {
         Ok(()) => Ok(contract),
         Err(refusal) => Err(given_back(ledger, holder, refusal)),
     }
@@ -224,6 +236,11 @@ pub fn trusted(contract: &Contract, setup: &Setup) -> Result<(), Refusal> {
     if let Some(what) = contract.changed(&live) {
         return Err(stale("facts", &format!("the node changed since the contract was made: {what}")));
     }
+    node_agrees(contract)
+}
+
+/// The same without the driver's own facts: device numbers and files.
+fn node_agrees(contract: &Contract) -> Result<(), Refusal> {
     for item in &contract.nodes {
         node::check_node(item).map_err(|why| stale("device", &why))?;
     }

@@ -32,16 +32,18 @@ pub(crate) fn find(candidates: &[String], folder: &Path) -> Result<PathBuf, Refu
     let install =
         "install runc or crun, or name one in [runtime] low_level of the configuration and by the link beside it";
     let failed = |why, help: &str| Refusal::new(Code::Internal, "low-level-runtime", why, help);
-    let passed = by_link(folder);
+    let own = identity(Path::new("/proc/self/exe"));
+    let passed = by_link(folder, own);
     if candidates.is_empty() {
-        return passed.map_err(|why| failed(why, install));
+        return passed.map(|(path, _)| path).map_err(|why| failed(why, install));
     }
-    let listed = first_usable(candidates.iter().map(String::as_str)).map_err(|why| failed(why, install))?;
+    let listed = first_usable(candidates.iter().map(String::as_str), own);
+    let (listed, id) = listed.map_err(|why| failed(why, install))?;
     match passed {
-        Ok(passed) if identity(&passed) == identity(&listed) => Ok(listed),
+        Ok((_, passed)) if passed == id => Ok(listed),
         other => {
             let link = folder.join(LOW_LEVEL_LINK);
-            let other = other.map_or_else(|why| why, |path| path.display().to_string());
+            let other = other.map_or_else(|why| why, |(path, _)| path.display().to_string());
             let (listed, link) = (listed.display(), link.display());
             let why = format!("containers would be created by {listed} and started by another runtime: {other}");
             Err(failed(why, &format!("make both one: ln -sfn {listed} {link}, or leave [runtime] low_level out")))
@@ -49,12 +51,14 @@ pub(crate) fn find(candidates: &[String], folder: &Path) -> Result<PathBuf, Refu
     }
 }
 
-fn first_usable<'a>(candidates: impl Iterator<Item = &'a str>) -> Result<PathBuf, String> {
-    let own = identity(Path::new("/proc/self/exe"));
+/// Device and inode of a program.
+type Id = (u64, u64);
+
+fn first_usable<'a>(candidates: impl Iterator<Item = &'a str>, own: Option<Id>) -> Result<(PathBuf, Id), String> {
     let mut tried = Vec::new();
     for path in candidates.flat_map(places) {
         match usable(&path, own) {
-            Ok(()) => return Ok(path),
+            Ok(id) => return Ok((path, id)),
             Err(why) => tried.push(format!("{} ({why})", path.display())),
         }
     }
@@ -62,12 +66,12 @@ fn first_usable<'a>(candidates: impl Iterator<Item = &'a str>) -> Result<PathBuf
 }
 
 /// What the link beside the configuration names; without a link the first of [`NAMES`].
-fn by_link(folder: &Path) -> Result<PathBuf, String> {
+fn by_link(folder: &Path, own: Option<Id>) -> Result<(PathBuf, Id), String> {
     let link = folder.join(LOW_LEVEL_LINK);
-    let Ok(target) = std::fs::read_link(&link) else { return first_usable(NAMES.iter().copied()) };
+    let Ok(target) = std::fs::read_link(&link) else { return first_usable(NAMES.iter().copied(), own) };
     let target = folder.join(target);
-    match usable(&target, identity(Path::new("/proc/self/exe"))) {
-        Ok(()) => Ok(target),
+    match usable(&target, own) {
+        Ok(id) => Ok((target, id)),
         Err(why) => Err(format!("the link {} names {}: {why}", link.display(), target.display())),
     }
 }
@@ -79,7 +83,8 @@ fn by_link(folder: &Path) -> Result<PathBuf, String> {
 pub(crate) fn for_pass_through() -> Result<CString, String> {
     let file = std::env::var_os(PATH_VARIABLE).filter(|p| !p.is_empty()).unwrap_or_else(|| DEFAULT_PATH.into());
     let folder = Path::new(&file).parent().unwrap_or(Path::new("/"));
-    Ok(c_string(by_link(folder)?.as_os_str().as_bytes()))
+    let (path, _) = by_link(folder, identity(Path::new("/proc/self/exe")))?;
+    Ok(c_string(path.as_os_str().as_bytes()))
 }
 
 fn places(candidate: &str) -> Vec<PathBuf> {
@@ -90,7 +95,7 @@ fn places(candidate: &str) -> Vec<PathBuf> {
     }
 }
 
-fn usable(path: &Path, own: Option<(u64, u64)>) -> Result<(), &'static str> {
+fn usable(path: &Path, own: Option<Id>) -> Result<Id, &'static str> {
     let meta = std::fs::metadata(path).map_err(|_| "not there")?;
     if !meta.is_file() || meta.permissions().mode() & 0o111 == 0 {
         return Err("not an executable file");
@@ -100,10 +105,11 @@ fn usable(path: &Path, own: Option<(u64, u64)>) -> Result<(), &'static str> {
     }
     // By name too: the helper looks for the same program, and is another file.
     let named = path.file_name().is_some_and(|name| name.as_bytes() == OWN_NAME);
-    if named || own == Some((meta.dev(), meta.ino())) { Err("this is quilt-gpu-runtime itself") } else { Ok(()) }
+    let id = (meta.dev(), meta.ino());
+    if named || own == Some(id) { Err("this is quilt-gpu-runtime itself") } else { Ok(id) }
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
+fn identity(path: &Path) -> Option<Id> {
     std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
 

@@ -13,6 +13,10 @@ use crate::lowlevel;
 /// Largest configuration file that is read, in bytes.
 const MAX_CONFIG: usize = 256 << 10;
 
+/// What our other programs are installed as.
+const HOOK: &str = "quilt-gpu-hook";
+const HELPER: &str = "quilt-gpu";
+
 /// What the operator set, and what follows from it.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -34,7 +38,7 @@ impl Setup {
             return Self::read(Path::new(config::DEFAULT_PATH));
         };
         let mut setup = Self::read(Path::new(&path));
-        if setup.problem.is_none() && !setup.path.exists() {
+        if setup.problem.is_none() && setup.bytes.is_empty() && !setup.path.exists() {
             let message = format!("the configuration that {} names is not there", config::PATH_VARIABLE);
             let help = "make the file, or take the variable out of the engine's environment";
             let named = setup.path.display().to_string();
@@ -95,7 +99,9 @@ impl Setup {
     #[must_use]
     pub fn own_paths(&self) -> Vec<String> {
         let real = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned()).display().to_string();
-        [self.state_dir(), self.log_dir(), self.folder()].map(real).to_vec()
+        // No link leads to a file that was read as trusted.
+        let folder = if self.bytes.is_empty() { real(self.folder()) } else { self.folder().display().to_string() };
+        vec![real(self.state_dir()), real(self.log_dir()), folder]
     }
 
     /// Programs that run as root on this node for containers, links resolved where it matters: whoever writes one is root.
@@ -109,7 +115,9 @@ impl Setup {
         };
         let named = self.config.policy.allow_hooks.iter().map(Path::new).chain(low_level);
         let mut programs: Vec<String> = named.map(real).collect();
-        programs.extend([beside(self.hook()), beside(self.helper())]);
+        let paths = &self.config.paths;
+        let at = |configured, name| beside(configured_or_beside(configured, name, Some(&own)));
+        programs.extend([at(&paths.hook, HOOK), at(&paths.helper, HELPER)]);
         programs.push(own.with_file_name("quilt-gpu-runtime").display().to_string());
         programs
     }
@@ -117,13 +125,13 @@ impl Setup {
     /// The node's own program, for refreshing the inventory.
     #[must_use]
     pub fn helper(&self) -> PathBuf {
-        configured_or_beside(&self.config.paths.helper, "quilt-gpu")
+        configured_or_beside(&self.config.paths.helper, HELPER, None)
     }
 
     /// The hook's program.
     #[must_use]
     pub fn hook(&self) -> PathBuf {
-        configured_or_beside(&self.config.paths.hook, "quilt-gpu-hook")
+        configured_or_beside(&self.config.paths.hook, HOOK, None)
     }
 
     /// The low-level runtime for new containers.
@@ -135,10 +143,12 @@ impl Setup {
     }
 }
 
-fn configured_or_beside(configured: &str, name: &str) -> PathBuf {
+/// `own` is the running program, where that is known.
+fn configured_or_beside(configured: &str, name: &str, own: Option<&Path>) -> PathBuf {
     if !configured.is_empty() {
         return configured.into();
     }
-    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(|folder| folder.join(name)));
+    let own = own.map_or_else(std::env::current_exe, |own| Ok(own.to_owned()));
+    let beside = own.ok().and_then(|exe| exe.parent().map(|folder| folder.join(name)));
     beside.filter(|path| path.exists()).unwrap_or_else(|| Path::new("/usr/bin").join(name))
 }
