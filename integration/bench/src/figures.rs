@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use integration::{Binaries, Error, Result, Rootfs, Spec};
+use serde_json::json;
 
 use crate::count::{Counts, count};
 use crate::scene::{Node, Scene, Verb, failed};
@@ -74,7 +75,7 @@ pub fn text(size: u64, figures: &[Figure]) -> String {
     let mut text = String::from(
         "# What calls of quilt-gpu-runtime cost, over stand-ins of the driver on a node with 8 GPUs; make test fails on more.\n\
          # QUILT_FIGURES=write cargo test -p bench writes this file anew. Instructions 0: not counted, since valgrind\n\
-         # knows no openat2 and so sees no image.\n\
+         # knows no openat2 and so sees no image and no source of a mount.\n\
          # scene               calls  failed  instructions\n",
     );
     for Figure { name, counts: Counts { calls, failed, instructions } } in figures {
@@ -131,7 +132,8 @@ pub fn each(mut act: impl FnMut(&Scene<'_>) -> Result<()>) -> Result<()> {
         ("create-1-view", Verb::Create, asks(1), Some(&image)),
         ("create-8", Verb::Create, asks(8), None),
         ("create-8-view", Verb::Create, asks(8), Some(&image)),
-        ("create-1-mounts-1000", Verb::Create, with_mounts(asks(1), &image), None),
+        ("create-1-binds-1000", Verb::Create, with_binds(asks(1), &image), Some(&image)),
+        ("create-1-mounts-1000", Verb::Create, with_mounts(asks(1)), None),
     ];
     for (name, verb, spec, rootfs) in scenes {
         act(&node.scene(name, verb, &spec, rootfs)?)?;
@@ -139,7 +141,16 @@ pub fn each(mut act: impl FnMut(&Scene<'_>) -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// A thousand binds of one folder.
-fn with_mounts(spec: Spec, image: &Rootfs) -> Spec {
+/// A thousand binds of one folder: what lies behind each is looked at.
+fn with_binds(spec: Spec, image: &Rootfs) -> Spec {
     (0..1000).fold(spec, |spec, n| spec.bind(&image.path.join("tmp"), &format!("/volumes/{n}"), &["ro"]))
+}
+
+/// A thousand mounts behind which nothing lies.
+fn with_mounts(spec: Spec) -> Spec {
+    (0..1000).fold(spec, |spec, n| {
+        let options = ["nosuid", "nodev", "size=64k"];
+        let at = format!("/scratch/{n}");
+        spec.mount(json!({"destination": at, "type": "tmpfs", "source": "tmpfs", "options": options}))
+    })
 }
