@@ -201,7 +201,7 @@ fn make(setup: &Setup, ledger: &Ledger, request: &Request, holder: &Holder) -> R
     let gpus = ledger.grant(&inventory, request, holder)?;
     match ledger::draft(&inventory, &gpus, request, &setup.config.policy, &id, Some(&holder.key), node::now()) {
         // The facts of the inventory are the node's: these were compared above, unless the ledger's lock was waited for.
-        Ok(contract) if begin.elapsed() < GLANCE => kept_if(node_agrees(&contract), ledger, contract, holder),
+        Ok(contract) if begin.elapsed() < GLANCE => kept_if(node_agrees(&contract, setup), ledger, contract, holder),
         Ok(contract) => kept_if(trusted(&contract, setup), ledger, contract, holder),
         Err(refusal) => Err(given_back(ledger, holder, refusal)),
     }
@@ -236,11 +236,11 @@ pub fn trusted(contract: &Contract, setup: &Setup) -> Result<(), Refusal> {
     if let Some(what) = contract.changed(&live) {
         return Err(stale("facts", &format!("the node changed since the contract was made: {what}")));
     }
-    node_agrees(contract)
+    node_agrees(contract, setup)
 }
 
 /// The same without the driver's own facts: device numbers and files.
-fn node_agrees(contract: &Contract) -> Result<(), Refusal> {
+fn node_agrees(contract: &Contract, setup: &Setup) -> Result<(), Refusal> {
     for item in &contract.nodes {
         node::check_node(item).map_err(|why| stale("device", &why))?;
     }
