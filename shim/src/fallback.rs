@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use contract::request::{Asked, Fallback, Request};
 use contract::{Code, Note, Refusal};
-use ledger::{Holder, Ledger, Mark};
+use ledger::{Holder, Ledger, Mark, Place};
 
 /// The turns of one create.
 #[derive(Default)]
@@ -15,8 +15,8 @@ pub(crate) struct Turn {
     pub(crate) instead: Option<Asked>,
     /// What is worth knowing of that.
     pub(crate) note: Option<Note>,
-    /// Until when it waits, once it stands in the queue.
-    queued: Option<Instant>,
+    /// Until when it waits, and where, once it stands in the queue.
+    queued: Option<(Instant, Place)>,
 }
 
 impl Turn {
@@ -56,10 +56,10 @@ impl Turn {
         holder: &Holder,
         mark: Mark,
     ) -> bool {
-        let Some(until) = self.queued else {
+        let Some((until, place)) = &mut self.queued else {
             let time = Duration::from_secs(request.terms.wait);
             match ledger.queue(request, holder, time.as_secs()) {
-                Ok(()) => self.queued = Instant::now().checked_add(time),
+                Ok(place) => self.queued = Instant::now().checked_add(time).map(|until| (until, place)),
                 Err(full) if full.code == Code::CapacityFull => *refusal = full,
                 Err(_) => {}
             }
@@ -68,6 +68,7 @@ impl Turn {
         };
         let left = until.saturating_duration_since(Instant::now());
         ledger.sleep_on(mark, left);
+        ledger.keep(place);
         !left.is_zero()
     }
 
@@ -80,7 +81,7 @@ impl Turn {
 
     /// Leaves the queue.
     pub(crate) fn end(&self, ledger: Option<&Ledger>) {
-        if let (Some(_), Some(ledger)) = (self.queued, ledger) {
+        if let (Some(_), Some(ledger)) = (&self.queued, ledger) {
             // What stays is found to be dead by whoever looks next.
             let _ = ledger.leave_queue(node::process::me());
         }

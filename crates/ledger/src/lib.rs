@@ -64,7 +64,7 @@ pub use lease::{HeldBy, Lease, Made, PodContainer};
 pub use liveness::{Liveness, Machine};
 pub use reservation::Reserved;
 pub use store::{Holder, Ledger, named_key};
-pub use waiting::{Mark, Waiter};
+pub use waiting::{Mark, Place, Waiter};
 
 use contract::Refusal;
 

@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::LedgerError;
 use crate::allocate::{One, allocate_where, candidates};
 use crate::files::{self, Locked};
-use crate::lease::HeldBy;
+use crate::lease::{HeldBy, Made};
 use crate::limits::Limits;
 use crate::sharing::{Other, Party};
 use crate::slot;
@@ -47,15 +47,28 @@ pub struct Waiter {
 
 record!(open Waiter { holder, boot_id, until, request });
 
+/// A place in the queue.
+#[derive(Debug)]
+pub struct Place {
+    number: u64,
+    ticket: Vec<u8>,
+}
+
+impl Place {
+    fn path(&self) -> String {
+        format!("leases/{PREFIX}{:010}", self.number)
+    }
+}
+
 /// What the folder of leases was like at a time; another value means that something changed.
 pub type Mark = Option<contract::inventory::FileId>;
 
 impl Ledger {
-    /// Puts a container at the end of the queue, for so many seconds.
+    /// Puts a container at the end of the queue, for so many seconds. Gives its place.
     ///
     /// # Errors
     /// `CAPACITY_FULL` when too many of its owner's wait already; the state folder fails.
-    pub fn queue(&self, request: &Request, holder: &Holder, seconds: u64) -> Result<(), Refusal> {
+    pub fn queue(&self, request: &Request, holder: &Holder, seconds: u64) -> Result<Place, Refusal> {
         let unknown = |e: String| LedgerError::new("wait in", &self.path("leases"), &e);
         let locked = self.lock()?;
         let waiting = self.ahead(&locked, &files::names(&self.path("leases"))?, None)?;
@@ -66,13 +79,29 @@ impl Ledger {
             return Err(Refusal::new(Code::CapacityFull, "queue-full", message, help)
                 .at(request.place("wait"), format!("{}s", request.terms.wait)));
         }
-        let last = tickets(&files::names(&self.path("leases"))?).last().map_or(0, |(number, _)| *number);
+        let number = behind(&files::names(&self.path("leases"))?);
         let boot_id = self.machine.boot_id().map_err(unknown)?;
         // The clock's seconds are whole ones: it must not be over before the waiter's own is.
         let until = self.machine.boot_seconds().map_err(unknown)?.saturating_add(seconds).saturating_add(1);
         let waiter = Waiter { holder: holder.held_by(&*self.machine), boot_id, until, request: request.clone() };
-        let bytes = serde_json::to_vec(&waiter).map_err(|e| unknown(e.to_string()))?;
-        Ok(locked.place(&format!("leases/{PREFIX}{:010}", last + 1), &bytes)?)
+        let ticket = serde_json::to_vec(&waiter).map_err(|e| unknown(e.to_string()))?;
+        let place = Place { number, ticket };
+        locked.place(&place.path(), &place.ticket)?;
+        Ok(place)
+    }
+
+    /// Takes a place once more that somebody removed the file of; behind all where another has its number by now. Best effort:
+    /// the next turn tries again, and until then all count as before this one.
+    pub fn keep(&self, place: &mut Place) {
+        if files::read(&self.path(&place.path()), MAX_WAITER).is_ok_and(|bytes| bytes == place.ticket) {
+            return;
+        }
+        if let (Ok(locked), Ok(names)) = (self.lock(), files::names(&self.path("leases"))) {
+            if self.path(&place.path()).exists() {
+                place.number = behind(&names);
+            }
+            let _ = locked.place(&place.path(), &place.ticket);
+        }
     }
 
     /// Takes a process out of the queue.
@@ -140,14 +169,27 @@ impl Ledger {
         read::document(&files::read(&self.path("leases").join(name), MAX_WAITER).ok()?).ok()
     }
 
+    /// Whether its process cannot be seen from here: then it waits until its time is over.
+    fn is_elsewhere(&self, waiter: &Waiter) -> bool {
+        waiter.made().is_some_and(|made| made.out_of_sight(&*self.machine).is_some())
+    }
+
     fn waits(&self, waiter: &Waiter) -> bool {
         self.machine.boot_id().is_ok_and(|boot| boot == waiter.boot_id)
             && self.machine.boot_seconds().is_ok_and(|now| now <= waiter.until)
-            && waiter.process().is_some_and(|process| self.machine.is_alive(process))
+            && waiter.process().is_some_and(|process| self.machine.is_alive(process) || self.is_elsewhere(waiter))
     }
 }
 
 impl Waiter {
+    /// Where it was made, as far as it says so.
+    fn made(&self) -> Option<&Made> {
+        match &self.holder {
+            HeldBy::Container { made, .. } => made.as_ref(),
+            _ => None,
+        }
+    }
+
     /// What people call it.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -169,6 +211,11 @@ fn tickets(listing: &[String]) -> Vec<(u64, &str)> {
         listing.iter().filter_map(|name| Some((number(name)?, name.as_str()))).collect();
     contract::order::sort(&mut tickets);
     tickets
+}
+
+/// The number behind all.
+fn behind(listing: &[String]) -> u64 {
+    tickets(listing).last().map_or(1, |(number, _)| number.saturating_add(1))
 }
 
 /// What is left to those who wait.

@@ -115,6 +115,42 @@ fn the_dead_and_the_late_leave_the_queue() {
     assert_eq!(code(ledger.grant(&node, &count(1), &c)), GPU[0], "what cannot be read is nobody");
 }
 
+/// D24: whoever shares the state folder and sees other processes can say of no waiter that it is gone.
+#[test]
+fn who_sees_another_world_ends_no_waiting() {
+    let (dir, world, node) = (state(), World::new(), inventory(1));
+    let ledger = ledger(&dir, &world);
+    let [b, c] = ["b", "c"].map(|id| holder(&world, id, u32::from(id.as_bytes()[0])));
+    ledger.queue(&count(1), &b, 30).unwrap();
+    world.with(|w| (w.namespaces, w.alive) = ((8, 8), [c.creator.pid].into()));
+    assert_eq!(code(ledger.grant(&node, &count(1), &c)), "CAPACITY_FULL/capacity");
+    world.with(|w| w.seconds = 1032);
+    assert_eq!(code(ledger.grant(&node, &count(1), &c)), GPU[0], "its time is over");
+}
+
+#[test]
+fn a_place_that_was_taken_away_is_taken_again() {
+    let (dir, world, node) = (state(), World::new(), inventory(1));
+    let ledger = ledger(&dir, &world);
+    let [b, c] = ["b", "c"].map(|id| holder(&world, id, u32::from(id.as_bytes()[0])));
+    let mut place = ledger.queue(&count(1), &b, 30).unwrap();
+    ledger.queue(&count(1), &c, 30).unwrap();
+    let order = || ledger.waiters().unwrap().iter().map(|waiter| waiter.name().to_owned()).collect::<Vec<_>>();
+    std::fs::remove_file(ledger.path(&place.path())).unwrap();
+    assert_eq!(order(), ["c"]);
+    for _ in 0..2 {
+        ledger.keep(&mut place);
+        assert_eq!(order(), ["b", "c"]);
+    }
+    // Its number is another's: it is not taken from him.
+    ledger.leave_queue(b.creator).unwrap();
+    ledger.leave_queue(c.creator).unwrap();
+    ledger.queue(&count(1), &c, 30).unwrap();
+    ledger.keep(&mut place);
+    assert_eq!(order(), ["c", "b"]);
+    assert_eq!(code(ledger.grant(&node, &count(1), &c)), GPU[0]);
+}
+
 #[test]
 fn a_change_wakes_and_no_change_does_not_sleep_for_ever() {
     let (dir, world, node) = (state(), World::new(), inventory(1));
