@@ -20,12 +20,36 @@ pub struct Facts {
     /// The MIG instances that there are, sorted.
     #[serde(skip_serializing_if = "Instances::is_empty")]
     pub instances: Instances,
+    /// What changes when they are made anew.
+    #[serde(skip_serializing_if = "Marks::is_empty")]
+    pub marks: Marks,
 }
 
 /// MIG instances by the driver's own names, as in `gpu0/gi1/ci0`, where 0 is the GPU's device minor; a GPU instance without a
 /// compute instance stands as `gpu0/gi1`. The minors of their capability nodes follow from the name and the driver's version.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Instances(pub Vec<String>);
+
+/// For each MIG instance, in their order, a word that another of the same name does not have: inode and change time of the
+/// folder that the driver shows it by. The same instance may get another one, so it says when to look again and no more.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Marks(pub Vec<String>);
+
+impl Marks {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl FromJson for Marks {
+    fn from_json(node: &Node<'_>) -> Result<Self, ReadError> {
+        FromJson::from_json(node).map(Self)
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Self::default())
+    }
+}
 
 impl FromJson for Instances {
     fn from_json(node: &Node<'_>) -> Result<Self, ReadError> {
@@ -67,7 +91,7 @@ pub struct DriverGpu {
     pub minor: Option<u32>,
 }
 
-record!(Facts { boot_id, driver_version, majors, driver_gpus, instances });
+record!(Facts { boot_id, driver_version, majors, driver_gpus, instances, marks });
 record!(DriverGpu { pci, uuid, minor });
 
 impl Facts {
@@ -90,10 +114,15 @@ impl Facts {
             .or_else(|| self.driver_gpus.iter().zip(&now.driver_gpus).find_map(renamed))
     }
 
-    /// Which MIG instance came or went, in words.
+    /// Which MIG instance came, went or was made anew, in words.
     #[must_use]
     pub fn instances_changed(&self, now: &Self) -> Option<String> {
+        let anew = || {
+            let mut all = now.instances.0.iter().enumerate();
+            all.find(|(at, _)| self.marks.0.get(*at) != now.marks.0.get(*at))
+        };
         odd_one("MIG instance", &self.instances.0, &now.instances.0)
+            .or_else(|| anew().map(|(_, name)| format!("MIG instance {name} was made anew")))
     }
 
     fn majors(&self) -> Vec<String> {
@@ -189,6 +218,9 @@ mod tests {
         ] {
             assert_eq!(then.instances_changed(&now).as_deref(), changed);
         }
+        let marked = |marks: [&str; 2]| Facts { marks: Marks(marks.map(str::to_owned).to_vec()), ..then.clone() };
+        let anew = marked(["a", "b"]).instances_changed(&marked(["a", "c"]));
+        assert_eq!(anew.as_deref(), Some("MIG instance gpu1/gi2 was made anew"));
         let there = &then.instances;
         assert!(there.has(1, 11, 0) && !there.has(1, 1, 0) && !there.has(1, 2, 0) && !there.has(11, 1, 0));
         assert!(there.cut(1) && !there.cut(11) && !there.cut(0));

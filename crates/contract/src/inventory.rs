@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use crate::capability::Capability;
-pub use crate::facts::{DriverGpu, Facts, Instances};
+pub use crate::facts::{DriverGpu, Facts, Instances, Marks};
 use crate::gpu::{Gpu, Link};
 use crate::json::Node;
 use crate::read::{self, FromJson, ReadError};

@@ -289,7 +289,7 @@ mod tests {
     use crate::gpu::{Gpu, Link, LinkKind, MigMode, Partition, State, Unavailable};
     use crate::inventory::{
         DeviceNode, DriverFile, DriverGpu, Facts, FileId, FileKind, Filter, Finding, Instances, Inventory, Library,
-        LowLevel, Role,
+        LowLevel, Marks, Role,
     };
     use crate::request::{Fallback, Places, Request, Sharing, Source, Terms};
     use crate::{Contract, Granted};
@@ -312,6 +312,7 @@ mod tests {
             majors: vec![("nvidia".into(), 195)],
             driver_gpus: vec![DriverGpu { pci: "0000:01:00.0".into(), uuid: None, minor: Some(0) }],
             instances: Instances(vec!["gpu0/gi7/ci0".into()]),
+            marks: Marks(vec!["1.2.3".into()]),
         };
         let gpu = Gpu {
             vendor: "nvidia".into(),

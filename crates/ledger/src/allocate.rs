@@ -238,19 +238,24 @@ fn is_kind(gpu: &Gpu, kind: Option<&str>) -> bool {
     kind.is_none_or(|kind| gpu.is_kind(kind))
 }
 
-/// Refuses GPUs that were promised and cannot be used any more. That somebody had one open is no reason: while they are
+/// Refuses GPUs that were promised and cannot be used any more, and instances that are others by now. That somebody had one open is no reason: while they are
 /// promised, that is whoever they are promised to.
 ///
 /// # Errors
-/// `GPU_UNAVAILABLE` or `DRIVER_NOT_READY`.
+/// `GPU_UNAVAILABLE`, `DRIVER_NOT_READY` or `CONTRACT_STALE`.
 pub fn in_order(inventory: &Inventory, promised: &[Granted]) -> Result<(), Refusal> {
     for one in promised {
         let Some(gpu) = inventory.gpus.iter().find(|gpu| gpu.pci == one.pci) else { continue };
         let part = gpu.partitions.iter().find(|part| slot::of_part(gpu, part) == slot::of(one));
         let why = part.map_or(gpu.unavailable.as_ref(), |part| gpu.without(part));
+        let help = "release the reservation and prepare another".to_owned();
         if let Some(why) = why.filter(|why| why.state != State::Busy) {
-            let help = "release the reservation and prepare another".to_owned();
             return Err(Refusal { help, ..unavailable(&one.name(), why) });
+        }
+        if part.is_some_and(|part| partitions::is_another(part, one)) {
+            let message = format!("{} was made anew since it was reserved", one.name());
+            let refusal = Refusal::new(Code::ContractStale, "instance", message, help);
+            return Err(Refusal { may_be_over: false, ..refusal });
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use contract::capability::{Capabilities, Capability};
 use contract::config::{CudaVisibleDevices, Policy, Socket};
 use contract::gpu::Gpu;
-use contract::inventory::{DeviceNode, Facts, FileKind, Instances, Inventory, Role};
+use contract::inventory::{DeviceNode, Facts, FileKind, Instances, Inventory, Marks, Role};
 use contract::key::Key;
 use contract::request::Request;
 use contract::{Code, Contract, Granted, Products, Refusal, SCHEMA};
@@ -67,7 +67,7 @@ pub fn draft(
         files: inventory.files.iter().filter(|f| needed(&f.capabilities) && allowed(f.kind, policy)).cloned().collect(),
         env: environment(gpus, wanted, policy.cuda_visible_devices),
         // Of the instances its own count, and these stand in the grant.
-        facts: Facts { instances: Instances::default(), ..inventory.facts.clone() },
+        facts: Facts { instances: Instances::default(), marks: Marks::default(), ..inventory.facts.clone() },
         created: now,
         products,
     })

@@ -3,7 +3,7 @@
 use std::fs;
 
 use contract::config::Host;
-use contract::inventory::{DriverGpu, Facts, Instances, pci_address};
+use contract::inventory::{DriverGpu, Facts, pci_address};
 
 use crate::devices;
 use crate::error::{NodeError, found};
@@ -108,8 +108,8 @@ pub fn facts(host: &Host) -> Result<Facts, NodeError> {
     let named = |(pci, Information { uuid, minor, .. })| DriverGpu { pci, uuid, minor };
     let driver_gpus = gpus(host)?.into_iter().map(named).collect();
     // Without the driver there are none, whatever a module that is gone left behind.
-    let instances = if driver_version.is_some() { mig::instances(host)? } else { Instances::default() };
-    Ok(Facts { boot_id, driver_version, majors, driver_gpus, instances })
+    let (instances, marks) = if driver_version.is_some() { mig::instances(host)? } else { Default::default() };
+    Ok(Facts { boot_id, driver_version, majors, driver_gpus, instances, marks })
 }
 
 #[cfg(test)]

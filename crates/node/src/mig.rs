@@ -2,9 +2,10 @@
 //! instances there are, their `access` files and the table `mig-minors` which minors. Nothing here judges.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 
 use contract::config::Host;
-use contract::inventory::Instances;
+use contract::inventory::{Instances, Marks};
 
 use crate::error::{NodeError, found};
 use crate::file;
@@ -18,22 +19,23 @@ const MOST: usize = 1 << 20;
 /// Most instances of a node: 32 GPUs with 15 GPU instances of 8 compute instances each.
 const MOST_INSTANCES: usize = 32 * 15 * 8;
 
-/// The instances that there are. One look at a folder where the driver shows no GPU's capabilities.
+/// The instances that there are, and their marks. One look at a folder where the driver shows no GPU's capabilities.
 ///
 /// # Errors
 /// Something is there and cannot be read, or is more than any node has.
-pub fn instances(host: &Host) -> Result<Instances, NodeError> {
-    let mut names = Vec::new();
-    look(&host.path(CAPABILITIES), "", &["gpu", "gi", "ci"], &mut names)?;
-    contract::order::sort(&mut names);
-    Ok(Instances(names))
+pub fn instances(host: &Host) -> Result<(Instances, Marks), NodeError> {
+    let mut found = Vec::new();
+    look(&host.path(CAPABILITIES), "", &["gpu", "gi", "ci"], &mut found)?;
+    contract::order::sort(&mut found);
+    let (names, marks) = found.into_iter().unzip();
+    Ok((Instances(names), Marks(marks)))
 }
 
 /// Looks into a folder for entries that are the first of these words and a number, and into these for the next. What has
 /// none below it is named, but a GPU.
-fn look(folder: &str, name: &str, words: &[&str], names: &mut Vec<String>) -> Result<(), NodeError> {
+fn look(folder: &str, name: &str, words: &[&str], names: &mut Vec<(String, String)>) -> Result<(), NodeError> {
     let Some((word, below)) = words.split_first() else {
-        names.push(name.to_owned());
+        names.extend(mark(folder)?.map(|mark| (name.to_owned(), mark)));
         return Ok(());
     };
     let before = names.len();
@@ -54,9 +56,15 @@ fn look(folder: &str, name: &str, words: &[&str], names: &mut Vec<String>) -> Re
     }
     // A GPU instance without compute instances.
     if *word == "ci" && names.len() == before {
-        names.push(name.to_owned());
+        names.extend(mark(folder)?.map(|mark| (name.to_owned(), mark)));
     }
     Ok(())
+}
+
+/// What another instance of this name would not have.
+fn mark(folder: &str) -> Result<Option<String>, NodeError> {
+    let there = found(fs::metadata(folder).map_err(|e| NodeError::new("look at", folder, e)))?;
+    Ok(there.map(|it| format!("{}.{}.{}", it.ino(), it.ctime(), it.ctime_nsec())))
 }
 
 /// A number as the driver writes it.
@@ -169,7 +177,7 @@ mod tests {
             "config 1\nmonitor 2\ngpu0/gi11/access 102\ngpu0/gi11/ci0/access 103\ngpu0/gi11/ci1/access 104\n",
         ));
         let (_root, host) = host(&files);
-        let there = instances(&host).unwrap();
+        let (there, _) = instances(&host).unwrap();
         assert_eq!(there.0, ["gpu0/gi11/ci0", "gpu0/gi11/ci1", "gpu10/gi2"]);
         let told: Vec<(String, Option<u32>, Option<u32>)> =
             capabilities(&host, &there).unwrap().into_iter().map(|c| (c.name, c.by_file, c.by_table)).collect();
@@ -186,11 +194,31 @@ mod tests {
     fn a_node_without_the_driver_or_without_mig_has_none() {
         for files in [&[][..], &[("proc/driver/nvidia/capabilities/mig/config", "")][..]] {
             let (_root, host) = host(files);
-            let there = instances(&host).unwrap();
+            let (there, _) = instances(&host).unwrap();
             assert_eq!((there.0.len(), capabilities(&host, &there).unwrap().len()), (0, 0));
         }
         let (_root, host) = host(&[("proc/driver/nvidia/capabilities", "no folder")]);
         assert!(instances(&host).unwrap_err().to_string().starts_with("cannot list "));
+    }
+
+    /// D21: one that was destroyed and made again under its number is another.
+    #[test]
+    fn an_instance_made_anew_has_another_mark() {
+        let at = "proc/driver/nvidia/capabilities/gpu0/mig";
+        let file = |gi: u32| format!("{at}/gi{gi}/ci0/access");
+        let files = [file(1), file(2)];
+        let (root, host) = host(&[(&files[0], "DeviceFileMinor: 3"), (&files[1], "DeviceFileMinor: 21")]);
+        let before = instances(&host).unwrap();
+        assert_eq!(instances(&host).unwrap(), before, "what stays keeps its mark");
+        let gone = root.path().join(at).join("gi2");
+        // Made beside it first, as a file system may use an inode again at once; a driver's clock goes on.
+        fs::create_dir_all(gone.with_file_name("new/ci0")).unwrap();
+        fs::write(gone.with_file_name("new/ci0/access"), "DeviceFileMinor: 21").unwrap();
+        fs::remove_dir_all(&gone).unwrap();
+        fs::rename(gone.with_file_name("new"), &gone).unwrap();
+        let after = instances(&host).unwrap();
+        assert_eq!((&after.0, &after.1.0[0]), (&before.0, &before.1.0[0]));
+        assert_ne!(after.1.0[1], before.1.0[1]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use contract::capability::{Capabilities, Capability};
 use contract::gpu::{Gpu, Link, LinkKind, MigMode, Partition, State, Unavailable};
 use contract::inventory::{
     DeviceNode, DriverFile, DriverGpu, Facts, FileId, FileKind, Filter, Finding, Instances, Inventory, Library,
-    LowLevel, Role,
+    LowLevel, Marks, Role,
 };
 use contract::request::{Places, Request, Sharing, Source};
 use contract::{Contract, Granted};
@@ -35,6 +35,7 @@ fn inventory() -> Inventory {
         majors: vec![("nvidia".into(), 195)],
         driver_gpus: vec![driver],
         instances: Instances(vec!["gpu0/gi1/ci0".into()]),
+        marks: Marks(vec!["1.2.3".into()]),
     };
     let gpu = Gpu {
         vendor: "nvidia".into(),

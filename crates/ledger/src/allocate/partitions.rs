@@ -77,6 +77,14 @@ fn is_profile(part: &Partition, profile: &str) -> bool {
     part.profile != contract::gpu::UNKNOWN_PROFILE && part.profile.eq_ignore_ascii_case(profile)
 }
 
+/// Whether this part is another than was granted under its number, as far as both are known.
+pub(super) fn is_another(part: &Partition, granted: &Granted) -> bool {
+    let Some(then) = &granted.partition else { return false };
+    let known = |profile: &str| profile != contract::gpu::UNKNOWN_PROFILE;
+    let renamed = then.uuid.is_some() && part.uuid.is_some() && then.uuid != part.uuid;
+    renamed || known(&then.profile) && known(&part.profile) && then.profile != part.profile
+}
+
 /// The profiles of this node's instances, each once, as a list for people.
 fn profiles(inventory: &Inventory) -> String {
     let mut profiles: Vec<&str> = Vec::new();

@@ -243,6 +243,24 @@ fn what_was_promised_must_still_be_in_order() {
     }
 }
 
+/// D21: another instance under the number of a promised one is not handed out for it.
+#[test]
+fn what_was_promised_is_no_other() {
+    let mut node = inventory(1);
+    crate::testing::cut(&mut node.gpus[0], &["1g.5gb", "1g.5gb"]);
+    let granted = allocate(&node, &|_| false, &ids(&["0:1"]), &[]).unwrap();
+    let part = |change: fn(&mut contract::gpu::Partition)| {
+        let mut node = node.clone();
+        change(&mut node.gpus[0].partitions[1]);
+        in_order(&node, &granted).err().map(|refusal| (refusal.code, refusal.may_be_over))
+    };
+    let stale = Some((Code::ContractStale, false));
+    assert_eq!(part(|_| ()), None);
+    assert_eq!(part(|part| part.profile = "2g.10gb".into()), stale);
+    assert_eq!(part(|part| part.uuid = Some("MIG-other".into())), stale);
+    assert_eq!(part(|part| (part.uuid, part.profile) = (None, "unknown".into())), None, "nobody tells");
+}
+
 #[test]
 fn a_node_without_gpus_says_so() {
     let refusal = ask(&inventory(0), &[], &count(1), &[]).unwrap_err();
