@@ -146,9 +146,12 @@ fn by_ids(
     }
     let held: Vec<&str> = named().filter(|(_, one)| taken(&one.slot())).map(|(id, _)| id.as_str()).collect();
     if !held.is_empty() {
-        let free = inventory.gpus.iter().filter(|gpu| gpu.usable() && !taken(&gpu.pci)).count();
-        let (asked, held_count, present) = (count(chosen.len()), held.len(), inventory.gpus.len());
-        let message = format!("{asked} asked by name, {held_count} of them taken; {present} present, {free} free");
+        // Whoever named an instance is told of instances.
+        let parts = chosen.iter().any(|one| one.part.is_some());
+        let all = partitions::all(inventory, parts);
+        let free = all.iter().filter(|one| one.usable() && !taken(&one.slot())).count();
+        let (asked, held_count) = (if parts { instances(chosen.len()) } else { count(chosen.len()) }, held.len());
+        let message = format!("{asked} asked by name, {held_count} of them taken; {} present, {free} free", all.len());
         let help = "try again when it is free, or ask by count";
         return Err(Refusal::new(Code::CapacityFull, "capacity", message, help).at(place, held.join(",")));
     }

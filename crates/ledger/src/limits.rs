@@ -32,14 +32,20 @@ impl Limits {
         }
     }
 
-    /// The GPUs that are kept from an owner, or from what takes GPUs by name.
-    pub(crate) fn closed<'i>(&self, inventory: &'i Inventory, who: Option<&str>, by_name: bool) -> Vec<Closed<'i>> {
+    /// The GPUs that are kept from an owner, or from what takes GPUs by name, while others have these leases.
+    pub(crate) fn closed<'i>(
+        &self,
+        inventory: &'i Inventory,
+        others: &[Other<'_>],
+        who: Option<&str>,
+        by_name: bool,
+    ) -> Vec<Closed<'i>> {
         let kept = |gpu: &&Gpu| self.internal.iter().any(|internal| internal.keeps(gpu, &inventory.gpus, who));
         let mut closed: Vec<Closed<'i>> =
             inventory.gpus.iter().filter(kept).map(|gpu| (gpu.pci.as_str(), INTERNAL)).collect();
         // What containers do not get is there for what is taken by name.
         if !by_name {
-            closed.extend(beyond(&self.capacity, inventory).map(|gpu| (gpu.pci.as_str(), DECLARED)));
+            closed.extend(beyond(&self.capacity, inventory, others).map(|gpu| (gpu.pci.as_str(), DECLARED)));
         }
         closed
     }
@@ -72,13 +78,18 @@ impl Limits {
     }
 }
 
-/// The GPUs beyond the declared number: of those that can be used the first by address are in service. One whose model
-/// nobody tells may be of the declared kind.
-fn beyond<'i>(capacity: &Capacity, inventory: &'i Inventory) -> impl Iterator<Item = &'i Gpu> {
-    // Every GPU is of the kind that is no word.
-    let is_declared = |gpu: &&Gpu| gpu.usable() && gpu.may_be_kind(&capacity.kind);
+/// The GPUs beyond the declared number: in service are those that containers have, whatever became of them, and then of
+/// those that can be used the first by address.
+fn beyond<'i>(capacity: &Capacity, inventory: &'i Inventory, others: &[Other<'_>]) -> impl Iterator<Item = &'i Gpu> {
+    // Every GPU is of the kind that is no word; a part is no GPU, and one whose model
+    // nobody tells may be of it.
+    let of_kind: Vec<&Gpu> =
+        inventory.gpus.iter().filter(|gpu| gpu.partitions.is_empty() && gpu.may_be_kind(&capacity.kind)).collect();
+    let has = |other: &Other<'_>, gpu: &Gpu| other.name.slot == gpu.pci && !other.is_by_name();
+    let (held, rest): (Vec<&Gpu>, Vec<&Gpu>) =
+        of_kind.into_iter().partition(|gpu| others.iter().any(|other| has(other, gpu)));
     let number = if capacity.gpus == 0 { usize::MAX } else { capacity.gpus as usize };
-    inventory.gpus.iter().filter(is_declared).skip(number)
+    rest.into_iter().filter(|gpu| gpu.usable()).skip(number.saturating_sub(held.len()))
 }
 
 /// Why a GPU that was named is kept from whoever named it.

@@ -17,6 +17,13 @@ pub(crate) struct Other<'a> {
     pub(crate) lease: Option<Lease>,
 }
 
+impl Other<'_> {
+    /// Whether it is something's known by name, and so no container's.
+    pub(crate) fn is_by_name(&self) -> bool {
+        matches!(self.lease.as_ref().map(|lease| &lease.holder), Some(HeldBy::Name { .. }))
+    }
+}
+
 /// Whose a request is, as far as that changes what it can have.
 #[derive(Clone, Copy)]
 pub(crate) struct Party<'a> {

@@ -302,7 +302,7 @@ impl Ledger {
         if name.is_some() {
             slot::groups_are_free(inventory, &taken, request)?;
         }
-        let closed = limits.closed(inventory, name.or(owner), name.is_some());
+        let closed = limits.closed(inventory, &others, name.or(owner), name.is_some());
         let mut previous = if own.is_empty() { party.shared(&others) } else { own.clone() };
         if previous.is_empty() && request.ids.is_empty() {
             previous = self.previous(taker.memory);

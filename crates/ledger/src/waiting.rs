@@ -248,7 +248,7 @@ pub(crate) fn set_aside<'w>(
             continue;
         }
         let taken = party.taken(inventory, others);
-        let closed = limits.closed(inventory, owner, false);
+        let closed = limits.closed(inventory, others, owner, false);
         let gone = |slot: &str| taken.iter().chain(&aside.slots).any(|gone| gone == slot);
         let left: Vec<String> = match allocate_where(inventory, &gone, &waiter.request, &[], &Gpu::usable, &closed) {
             Ok(chosen) => chosen.iter().map(slot::of).collect(),

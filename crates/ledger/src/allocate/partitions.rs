@@ -98,6 +98,18 @@ fn profiles(inventory: &Inventory) -> String {
     profiles.join(", ")
 }
 
+/// All parts of GPUs, or all GPUs.
+pub(super) fn all(inventory: &Inventory, parts: bool) -> Vec<One<'_>> {
+    let mut all = Vec::new();
+    for gpu in &inventory.gpus {
+        match parts {
+            true => all.extend(gpu.partitions.iter().map(|part| One { gpu, part: Some(part) })),
+            false => all.push(One { gpu, part: None }),
+        }
+    }
+    all
+}
+
 /// The GPUs of a kind; with a profile, their instances of it.
 pub(super) fn matching<'a>(inventory: &'a Inventory, kind: Option<&str>, profile: Option<&str>) -> Vec<One<'a>> {
     let mut matching = Vec::new();

@@ -287,6 +287,28 @@ fn what_is_not_known_of_a_gpu_opens_it_to_nobody() {
     }
 }
 
+/// What containers have stays of the declared number, whatever becomes of it: another is not put into service beside it.
+#[test]
+fn a_gpu_that_is_lost_while_leased_is_in_service() {
+    let (dir, world, mut node) = (state(), World::new(), inventory(4));
+    let ledger = ledger(&dir, &world).limited(&config(&[], 2, 0));
+    let [a, b, c] = ["a", "b", "c"].map(|id| holder(&world, id, u32::from(id.as_bytes()[0])));
+    ledger.grant(&node, &count(1), &a).unwrap();
+    node.gpus[0].unavailable = Some(Unavailable::new(State::Lost, "why"));
+    assert_eq!(code(ledger.grant(&node, &count(1), &b)), GPU[1]);
+    assert_eq!(code(ledger.grant(&node, &count(1), &c)), "CAPACITY_FULL/capacity");
+    assert_eq!(code(ledger.grant(&node, &ids(&["nvidia2"]), &c)), "POLICY/capacity-declared");
+    // It is nobody's any more: another is in service, and the first is not when it is well again.
+    ledger.release(&a.key).unwrap();
+    assert_eq!(code(ledger.grant(&node, &count(1), &c)), GPU[2]);
+    node.gpus[0].unavailable = None;
+    assert_eq!(code(ledger.grant(&node, &ids(&["nvidia0"]), &a)), "POLICY/capacity-declared");
+    // A machine's is not of the containers'.
+    ledger.release(&c.key).unwrap();
+    ledger.acquire_named(&node, &ids(&["nvidia3"]), "vm:a").unwrap();
+    assert_eq!(code(ledger.grant(&node, &count(1), &c)), GPU[0]);
+}
+
 #[test]
 fn an_owner_has_no_more_than_its_ceiling() {
     let (dir, world, node) = (state(), World::new(), inventory(4));
