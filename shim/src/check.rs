@@ -6,7 +6,7 @@ use contract::inventory::Inventory;
 use contract::key::{Key, sha256};
 use contract::request::Asked;
 use contract::{Contract, Note, Refusal};
-use ledger::Ledger;
+use ledger::{Ledger, Recipient};
 use node::Node;
 
 use crate::bundle::Bundle;
@@ -154,10 +154,10 @@ fn would_grant(
             let owner = words::owner(&decision.spec, bundle, &setup.config.owners.0, Path::new(""));
             grant::may_share(request, owner.as_deref())?;
             let ledger = Ledger::for_reading(setup.state_dir()).limited(&setup.config);
-            let granted = ledger.foresee(&inventory, request, owner)?;
-            let key = Key::of("check", "check");
+            let granted = ledger.foresee(&inventory, request, owner.clone())?;
+            let to = Recipient { key: Some(&Key::of("check", "check")), owner: owner.as_deref() };
             let contract =
-                ledger::draft(&inventory, &granted, request, &setup.config.policy, "dry-run", Some(&key), node::now())?;
+                ledger::draft(&inventory, &granted, request, &setup.config.policy, "dry-run", to, node::now())?;
             grant::trusted(&contract, setup)?;
             Ok(Some(contract))
         }

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use cdi::{Edits, Hook, Mount, Stage};
-use contract::inventory::{DeviceNode, Role};
+use contract::inventory::DeviceNode;
 use contract::json::Node;
 use contract::{Code, Contract, Note, Refusal};
 use guard::{Judgement, Numbers};
@@ -103,7 +103,7 @@ fn groups(spec: &Node<'_>, nodes: &[DeviceNode]) -> Result<Vec<u32>, Refusal> {
     let user = |key| spec.path(&["process", "user", key]).and_then(Node::as_i64).unwrap_or(0);
     let mut gids = Vec::new();
     // To open a capability's node is to read it.
-    let needed = |node: &DeviceNode| if node.role == Role::Caps { 0o4 } else { 0o6 };
+    let needed = |node: &DeviceNode| if node.role.is_capability() { 0o4 } else { 0o6 };
     for node in nodes.iter().filter(|node| node.mode & needed(node) != needed(node)) {
         let is = |id: u32, key| i64::from(id) == user(key);
         let lets = |shift: u32| node.mode >> shift & needed(node) == needed(node);
@@ -153,7 +153,7 @@ mod tests {
             mode: 0o666,
             uid: 0,
             gid: 0,
-            role: Role::Compute,
+            role: contract::inventory::Role::Compute,
         };
         for (path, dropped, expected) in [
             ("/dev/nvidia0", &[][..], "UNSAFE_SPEC /linux/devices/1/path"),

@@ -7,7 +7,7 @@ use contract::config::Config;
 use contract::inventory::{Inventory, SCHEMA};
 use contract::request::{Asked, Request, Sharing};
 use contract::{Code, Contract, Refusal};
-use ledger::{Holder, Ledger};
+use ledger::{Holder, Ledger, Recipient};
 
 use crate::exec::{self, Output};
 use crate::looked;
@@ -199,7 +199,8 @@ fn make(setup: &Setup, ledger: &Ledger, request: &Request, holder: &Holder) -> R
     }
     let id = node::random_hex128().map_err(|e| Refusal::internal("random", &e))?;
     let gpus = ledger.grant(&inventory, request, holder)?;
-    match ledger::draft(&inventory, &gpus, request, &setup.config.policy, &id, Some(&holder.key), node::now()) {
+    let to = Recipient { key: Some(&holder.key), owner: holder.owner.as_deref() };
+    match ledger::draft(&inventory, &gpus, request, &setup.config.policy, &id, to, node::now()) {
         // The facts of the inventory are the node's: these were compared above, unless the ledger's lock was waited for.
         Ok(contract) if begin.elapsed() < GLANCE => kept_if(node_agrees(&contract, setup), ledger, contract, holder),
         Ok(contract) => kept_if(trusted(&contract, setup), ledger, contract, holder),

@@ -189,6 +189,10 @@ pub struct Policy {
     pub make_nodes: bool,
     /// What becomes of GPUs that processes outside leases hold open: `skip` or `warn`.
     pub busy: Busy,
+    /// Owners whose containers with GPUs may make and remove MIG instances.
+    pub mig_config: Vec<String>,
+    /// Owners whose containers with GPUs may watch all MIG instances.
+    pub mig_monitor: Vec<String>,
 }
 
 /// A daemon of the driver's.
@@ -288,7 +292,9 @@ settings!(Policy {
     firmware,
     sockets,
     make_nodes,
-    busy
+    busy,
+    mig_config,
+    mig_monitor
 });
 settings!(RequestPolicy {
     environment,

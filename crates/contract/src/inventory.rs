@@ -24,7 +24,7 @@ pub struct Inventory {
     pub facts: Facts,
     /// All GPUs by PCI address, usable or not.
     pub gpus: Vec<Gpu>,
-    /// Control nodes that every GPU container of this vendor needs (nvidiactl, uvm …).
+    /// Control nodes that every GPU container of this vendor needs (nvidiactl, uvm …), and those that policy gives to some.
     pub control: Vec<DeviceNode>,
     /// Driver libraries of the loaded version.
     pub libraries: Vec<Library>,
@@ -89,11 +89,19 @@ word!(FileKind {
     Fabricmanager = "fabricmanager",
     Mps = "mps",
 });
-word!(Role { Compute = "compute", Render = "render", Display = "display", Control = "control", Caps = "caps" });
+word!(Role {
+    Compute = "compute",
+    Render = "render",
+    Display = "display",
+    Control = "control",
+    Caps = "caps",
+    MigConfig = "mig-config",
+    MigMonitor = "mig-monitor",
+});
 
 /// What a device node is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// The GPU itself.
     Compute,
@@ -105,6 +113,10 @@ pub enum Role {
     Control,
     /// A capability node (MIG, IMEX).
     Caps,
+    /// The capability node that lets one make and remove MIG instances of every GPU.
+    MigConfig,
+    /// The capability node that lets one watch the MIG instances of every GPU.
+    MigMonitor,
 }
 
 /// A character device node.
@@ -193,6 +205,14 @@ pub enum FileKind {
     Fabricmanager,
     /// Folder with the pipes of the Multi-Process Service.
     Mps,
+}
+
+impl Role {
+    /// Whether it is a node of nvidia-caps: to open one is to read it.
+    #[must_use]
+    pub fn is_capability(self) -> bool {
+        matches!(self, Self::Caps | Self::MigConfig | Self::MigMonitor)
+    }
 }
 
 impl DriverFile {

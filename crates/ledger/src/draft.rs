@@ -17,7 +17,16 @@ const CONTROL: [(&str, &[Capability], Option<&str>); 4] = [
     ("nvidia-modeset", &[Capability::Graphics, Capability::Display], None),
 ];
 
-/// Writes the contract for granted GPUs. `id` is its name, `now` in seconds since 1970; `key` is absent for a reservation.
+/// Whom a contract is for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Recipient<'a> {
+    /// The container; absent for a reservation.
+    pub key: Option<&'a Key>,
+    /// Whose it is, by the word of engine or operator.
+    pub owner: Option<&'a str>,
+}
+
+/// Writes the contract for granted GPUs. `id` is its name, `now` in seconds since 1970.
 ///
 /// # Errors
 /// `CONTRACT_STALE` when the inventory no longer has a granted GPU, `DRIVER_NOT_READY` when a node that every such
@@ -28,7 +37,7 @@ pub fn draft(
     request: &Request,
     policy: &Policy,
     id: &str,
-    key: Option<&Key>,
+    recipient: Recipient<'_>,
     now: u64,
 ) -> Result<Contract, Refusal> {
     let wanted = &request.capabilities;
@@ -50,11 +59,12 @@ pub fn draft(
         products.add(gpu);
     }
     nodes.extend(control_nodes(inventory, request)?);
+    nodes.extend(inventory.control.iter().filter(|node| may_manage(node.role, policy, recipient.owner)).cloned());
     let needed = |of: &[Capability]| of.iter().any(|capability| wanted.has(*capability));
     Ok(Contract {
         schema: SCHEMA,
         id: id.to_owned(),
-        key: key.map(|key| key.as_str().to_owned()),
+        key: recipient.key.map(|key| key.as_str().to_owned()),
         request: request.clone(),
         gpus: gpus.to_vec(),
         nodes,
@@ -71,6 +81,16 @@ pub fn draft(
         created: now,
         products,
     })
+}
+
+/// Whether the operator lets this owner have a node that says something of all instances. A driver without MIG has none.
+fn may_manage(role: Role, policy: &Policy, owner: Option<&str>) -> bool {
+    let owners = match role {
+        Role::MigConfig => &policy.mig_config,
+        Role::MigMonitor => &policy.mig_monitor,
+        _ => return false,
+    };
+    owners.iter().any(|listed| Some(listed.as_str()) == owner)
 }
 
 /// What changes the driver itself, or speaks to what serves all tenants, is given out only where the operator said so.
@@ -98,7 +118,7 @@ fn gpu_nodes(gpu: &Gpu, granted: &Granted, wanted: &Capabilities) -> Result<Vec<
         Role::Compute => true,
         Role::Render => whole && wanted.has(Capability::Dri),
         Role::Display => whole && wanted.has(Capability::Display),
-        Role::Control | Role::Caps => false,
+        Role::Control | Role::Caps | Role::MigConfig | Role::MigMonitor => false,
     };
     Ok(gpu.nodes.iter().filter(|node| given(node.role)).cloned().collect())
 }

@@ -56,7 +56,7 @@ mod waiting;
 
 pub use allocate::{allocate, in_order};
 pub use documents::{Filed, Original};
-pub use draft::draft;
+pub use draft::{Recipient, draft};
 pub use ending::{LeaseStatus, Reclaimed};
 pub use files::read as read_plain;
 pub use forced::Forced;

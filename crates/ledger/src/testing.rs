@@ -14,7 +14,7 @@ use contract::{Contract, Granted, Refusal};
 use node::process::Process;
 use tempfile::TempDir;
 
-use crate::{Holder, Ledger, Liveness, draft};
+use crate::{Holder, Ledger, Liveness, Recipient, draft};
 
 /// What is true on the made-up machine.
 pub(crate) struct Facts0 {
@@ -205,7 +205,15 @@ pub(crate) fn contract_for(
     request: &Request,
     key: Option<&Key>,
 ) -> Result<Contract, Refusal> {
-    draft(inventory, gpus, request, &Policy::default(), "00000000000000000000000000000001", key, 5)
+    draft(
+        inventory,
+        gpus,
+        request,
+        &Policy::default(),
+        "00000000000000000000000000000001",
+        Recipient { key, owner: None },
+        5,
+    )
 }
 
 pub(crate) fn pcis(gpus: &[Granted]) -> Vec<String> {

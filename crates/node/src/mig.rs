@@ -111,6 +111,22 @@ pub fn capabilities(host: &Host, instances: &Instances) -> Result<Vec<Capability
     Ok(capabilities)
 }
 
+/// The capabilities that concern all instances, `config` and `monitor`, as far as the driver shows them.
+///
+/// # Errors
+/// Something is there and cannot be read.
+pub fn management(host: &Host) -> Result<Vec<Capability>, NodeError> {
+    let mut capabilities = Vec::new();
+    for name in ["config", "monitor"] {
+        let Some(access) = bounded(&host.path(&format!("{CAPABILITIES}/mig/{name}")))? else { continue };
+        let table = bounded(&host.path(MINORS))?.unwrap_or_default();
+        let line = |line: &str| line.strip_prefix(name)?.strip_prefix(' ').and_then(number);
+        let by_table = String::from_utf8_lossy(&table).lines().find_map(line);
+        capabilities.push(Capability { name: name.to_owned(), by_file: file_minor(&access), by_table });
+    }
+    Ok(capabilities)
+}
+
 fn bounded(path: &str) -> Result<Option<Vec<u8>>, NodeError> {
     let failed = |e| NodeError::new("read", path, e);
     let Some(file) = found(File::open(path).map_err(failed))? else { return Ok(None) };

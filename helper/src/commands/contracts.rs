@@ -7,7 +7,7 @@ use contract::key::Key;
 use contract::request::{Asked, Request, from_json};
 use contract::{Contract, Refusal};
 use ledger::audit::Kind;
-use ledger::{HeldBy, Ledger, PodContainer, Reserved};
+use ledger::{HeldBy, Ledger, PodContainer, Recipient, Reserved};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -133,7 +133,7 @@ fn reserve(
     let reserved =
         shim::within_ceilings(request, &setup.config).and_then(|()| inventory::current(setup)).and_then(|inventory| {
             ledger.reserve(&inventory, request, seconds, pod, given.then_some(id), &mut |gpus| {
-                ledger::draft(&inventory, gpus, request, &setup.config.policy, id, None, node::now())
+                ledger::draft(&inventory, gpus, request, &setup.config.policy, id, Recipient::default(), node::now())
             })
         });
     let reserved = reserved.map_err(|refusal| refuse(refusal, Some(request), context))?;

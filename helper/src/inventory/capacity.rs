@@ -1,9 +1,9 @@
 //! What the operator says that the node has, beside what it has. No I/O, and no judgement of what is granted: that is the
 //! ledger's.
 
-use contract::config::Config;
+use contract::config::{Config, Policy};
 use contract::gpu::Gpu;
-use contract::inventory::{Finding, Inventory};
+use contract::inventory::{Finding, Inventory, Role};
 use contract::owner::{Capacity, Internal};
 
 /// What differs. Nothing of it stops anything: what is there counts.
@@ -13,7 +13,23 @@ pub(crate) fn findings(config: &Config, inventory: &Inventory) -> Vec<Finding> {
     if !inventory.gpus.is_empty() {
         findings.extend(config.internal.0.iter().flat_map(|internal| unmatched(internal, &inventory.gpus)));
     }
+    findings.extend(unmanaged(&config.policy, inventory));
     findings
+}
+
+/// Nodes for managing MIG instances that policy gives to some, and that a node with such GPUs lacks.
+fn unmanaged(policy: &Policy, inventory: &Inventory) -> Vec<Finding> {
+    let finding = |(key, owners, role): (&str, &Vec<String>, Role)| {
+        let missing = !owners.is_empty() && !inventory.control.iter().any(|node| node.role == role);
+        let name = key.trim_start_matches("mig_");
+        let mend = format!("run `nvidia-modprobe -f /proc/driver/nvidia/capabilities/mig/{name}`");
+        let message = format!("[policy] {key} names owners, and the driver's node for it is not there: {mend}");
+        missing.then(|| Finding { code: "mig-node-missing".into(), stops: false, message })
+    };
+    let wanted =
+        [("mig_config", &policy.mig_config, Role::MigConfig), ("mig_monitor", &policy.mig_monitor, Role::MigMonitor)];
+    let can_be_cut = inventory.gpus.iter().any(|gpu| gpu.mig.is_some());
+    wanted.into_iter().filter(|_| can_be_cut).filter_map(finding).collect()
 }
 
 /// What is kept for some, and no GPU is known by.
@@ -113,6 +129,22 @@ mod tests {
         let silent = Inventory { gpus: vec![Gpu::default()], ..Inventory::default() };
         let capacity = Capacity { gpus: 0, kind: "h100".into() };
         assert!(declared(&capacity, &silent).is_empty(), "no model is told");
+    }
+
+    #[test]
+    fn a_node_that_policy_gives_and_is_not_there_is_told() {
+        let mut config = Config::default();
+        config.policy.mig_config = vec!["team-a".into()];
+        let mut gpu = Gpu { model: Some("NVIDIA A100".into()), ..Gpu::default() };
+        let codes = |gpu: &Gpu, config: &Config| -> Vec<String> {
+            let inventory = Inventory { gpus: vec![gpu.clone()], ..Inventory::default() };
+            findings(config, &inventory).into_iter().map(|it| format!("{}: {}", it.code, it.message)).collect()
+        };
+        assert_eq!(codes(&gpu, &config), Vec::<String>::new(), "a node without MIG lacks nothing");
+        gpu.mig = Some(contract::gpu::MigMode { enabled: false, pending: false });
+        assert_eq!(codes(&gpu, &Config::default()), Vec::<String>::new());
+        let [told] = &codes(&gpu, &config)[..] else { panic!() };
+        assert!(told.starts_with("mig-node-missing: [policy] mig_config ") && told.ends_with("mig/config`"), "{told}");
     }
 
     #[test]

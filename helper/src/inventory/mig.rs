@@ -65,7 +65,8 @@ impl Instances<'_> {
 
     fn partition(&self, gpu: &Gpu, index: u32, (gi, ci): (u32, u32), told: Option<&ToldInstance>) -> Partition {
         let instance = format!("gpu{}/gi{gi}", gpu.minor.map_or_else(|| "?".to_owned(), |minor| minor.to_string()));
-        let nodes = self.node(&instance).and_then(|of_gpu| Ok(vec![of_gpu, self.node(&format!("{instance}/ci{ci}"))?]));
+        let node = |name: &str| self.node(name, Role::Caps);
+        let nodes = node(&instance).and_then(|of_gpu| Ok(vec![of_gpu, node(&format!("{instance}/ci{ci}"))?]));
         let (nodes, unavailable) = match nodes {
             Ok(nodes) => (nodes, None),
             Err(why) => (Vec::new(), Some(why)),
@@ -83,10 +84,18 @@ impl Instances<'_> {
         }
     }
 
-    /// The capability node of an instance.
-    fn node(&self, instance: &str) -> Result<DeviceNode, Unavailable> {
-        let (gpu, rest) = instance.split_once('/').unwrap_or((instance, ""));
-        let file = format!("{CAPABILITIES}/{gpu}/mig/{rest}/access");
+    /// The nodes that manage all instances, as far as they are what the driver says.
+    pub(crate) fn management(&self) -> impl Iterator<Item = DeviceNode> {
+        let names = [("config", Role::MigConfig), ("monitor", Role::MigMonitor)];
+        names.into_iter().filter_map(|(name, role)| self.node(name, role).ok())
+    }
+
+    /// The node of a capability: an instance's, or one that concerns all.
+    fn node(&self, instance: &str, role: Role) -> Result<DeviceNode, Unavailable> {
+        let file = match instance.split_once('/') {
+            Some((gpu, rest)) => format!("{CAPABILITIES}/{gpu}/mig/{rest}/access"),
+            None => format!("{CAPABILITIES}/mig/{instance}"),
+        };
         let Some(minor) = self.minor(instance)? else {
             let why = format!("the driver tells no capability for it in {file}");
             return Err(Unavailable::new(State::NodeMissing, why));
@@ -98,9 +107,10 @@ impl Instances<'_> {
             ));
         };
         let number = (*major, minor);
-        self.dev.node(&format!("nvidia-caps/nvidia-cap{minor}"), number, Role::Caps).map_err(|trouble| match trouble {
+        self.dev.node(&format!("nvidia-caps/nvidia-cap{minor}"), number, role).map_err(|trouble| match trouble {
             Trouble::Missing(path) => {
-                let mend = format!("run `nvidia-modprobe -f {file}`, or `mknod -m 444 {path} c {major} {minor}`");
+                let mode = if role == Role::MigConfig { "400" } else { "444" };
+                let mend = format!("run `nvidia-modprobe -f {file}`, or `mknod -m {mode} {path} c {major} {minor}`");
                 Unavailable::new(State::NodeMissing, format!("{path} does not exist; {mend}"))
             }
             Trouble::Mismatch(message) => Unavailable::new(State::NodeMismatch, message),

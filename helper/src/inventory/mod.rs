@@ -115,7 +115,8 @@ pub(crate) fn assemble(seen: Seen, dev: &DevRoot<'_>) -> Inventory {
         (true, _) => return inventory,
         (false, None) => findings = driver_missing(&inventory).into_iter().collect(),
         (false, Some(version)) => {
-            let (control, of_control) = nodes::control(&inventory.facts, dev);
+            let (mut control, of_control) = nodes::control(&inventory.facts, dev);
+            control.extend(mig::Instances { facts: &inventory.facts, capabilities: &capabilities, dev }.management());
             let (libraries, tree, of_libraries) = files::libraries(driver.libraries, version);
             let (files, of_files) = files::files(driver.files, &libraries, tree, version);
             let of_driver = of_gpus.into_iter().chain(of_sources).chain(of_control);

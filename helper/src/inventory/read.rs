@@ -32,7 +32,8 @@ pub(crate) fn seen(host: &Host) -> Result<Seen, String> {
     let functions = gpus.map(function).collect();
     let held = driver::gpus(host).map_err(|cause| cause.to_string())?;
     let platform = platform::finding(host);
-    let capabilities = node::mig::capabilities(host, &facts.instances).map_err(|cause| cause.to_string())?;
+    let mut capabilities = node::mig::capabilities(host, &facts.instances).map_err(|cause| cause.to_string())?;
+    capabilities.extend(node::mig::management(host).map_err(|cause| cause.to_string())?);
     let mut seen = Seen {
         facts,
         functions,

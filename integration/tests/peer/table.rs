@@ -11,7 +11,7 @@ pub(crate) enum Only {
 }
 
 /// Who; a word, in which `*` stands for whatever stands there; why.
-pub(crate) const DIFFERENCES: [(Only, &str, &str); 21] = [
+pub(crate) const DIFFERENCES: [(Only, &str, &str); 22] = [
     // Names of libraries.
     (
         Theirs,
@@ -40,6 +40,11 @@ pub(crate) const DIFFERENCES: [(Only, &str, &str); 21] = [
     (Ours, "file /etc/OpenCL/vendors/nvidia.icd", "OpenCL's loader finds the driver by it; they leave it to images"),
     (Ours, "file /usr/lib/x86_64-linux-gnu/libnvidia-api.so.1", "they give it out behind a feature flag"),
     (Ours, "name libnvidia-api.so.1 *", "the same"),
+    (
+        Ours,
+        "control /dev/nvidia-caps/*",
+        "for the owners that `[policy] mig_config` and `mig_monitor` name, and nobody else",
+    ),
     // Variables.
     (Theirs, "env NVIDIA_CTK_LIBCUDA_DIR", "words between their own hooks"),
     (Ours, "env NVIDIA_DRIVER_CAPABILITIES", "what was granted; theirs does not select by capability"),

@@ -230,3 +230,35 @@ fn d22_nobody_configures_or_monitors() -> Result<()> {
     assert_eq!(starts(&bench, "plain", &plain)?.open_numbers(), BTreeSet::new());
     ["monitor", "plain"].iter().try_for_each(|id| bench.runc.delete(id, true)?.checked().map(drop))
 }
+
+/// D22: but for the owners that policy names, for whom they stand in the contract like all else; to anybody else they stay
+/// closed, also by a name of the tenant's own.
+#[test]
+fn d22_owners_that_policy_names_configure_and_monitor() -> Result<()> {
+    let Some(bench) = cut("d22_owners_that_policy_names_configure_and_monitor", RUNC)? else { return Ok(()) };
+    bench.see("first", &Spec::new().env("QUILT_GPU_COUNT", "1"))?;
+    let config = bench.site.quilt.config();
+    let plain = String::from_utf8(bytes(&config)?).unwrap();
+    let asking = Spec::new().annotation("quilt.gpu/count", "1").annotation("quilt.gpu/profile", PROFILE);
+    let [nobody, monitor, both] = [&[][..], &["236:2"], &["236:1", "236:2"]].map(|list| list.iter());
+    for (id, keys, owner, more) in [
+        ("nobody", "", "red", nobody.clone()),
+        ("other", "mig_config = [\"blue\"]\nmig_monitor = [\"blue\"]", "red", nobody),
+        ("monitor", "mig_monitor = [\"red\"]", "red", monitor),
+        ("both", "mig_config = [\"red\"]\nmig_monitor = [\"blue\", \"red\"]", "red", both),
+    ] {
+        let root = bench.runc.root();
+        let owners = format!("\n[[owners]]\nname = \"{owner}\"\nstate_root = {root:?}\n");
+        let policy = plain.replacen("[policy]\n", &format!("[policy]\n{keys}\n"), 1);
+        assert!(policy != plain || keys.is_empty(), "{plain}");
+        fs::write(&config, policy + &owners).unwrap();
+        inventory(&bench, told)?;
+        let open = starts(&bench, id, &asking)?.open_numbers();
+        let given: BTreeSet<String> = more.map(|number| (*number).to_owned()).collect();
+        assert_eq!(open, expected(&[1]).union(&given).cloned().collect(), "{id}");
+        bench.runc.delete(id, true)?.checked()?;
+        let own = bench.sharing(&format!("{id}-own"), &asking.clone().device("/dev/mine", 'c', 236, 1))?;
+        bench.refused(&format!("{id}-own"), &own, &["TENANT_GPU_DEVICE", "236:1"])?;
+    }
+    Ok(())
+}

@@ -2,7 +2,7 @@ use contract::inventory::{DriverFile, FileId, Finding, Library};
 
 use super::*;
 use crate::allocate::allocate;
-use crate::testing::{count, cut, ids, inventory};
+use crate::testing::{count, cut, ids, inventory, node};
 
 const ID: FileId = FileId { dev: 1, ino: 2, size: 3, ctime: 4, ctime_nsec: 5 };
 
@@ -53,7 +53,7 @@ fn stocked() -> Inventory {
 fn write(inventory: &Inventory, capabilities: &str, policy: &Policy, gpus: u32) -> Result<Contract, Refusal> {
     let request = Request { capabilities: Capabilities::parse(capabilities).unwrap(), ..count(gpus) };
     let granted: Vec<Granted> = allocate(inventory, &|_| false, &request, &[]).unwrap();
-    draft(inventory, &granted, &request, policy, "id", Some(&Key::of("/r", "c")), 9)
+    draft(inventory, &granted, &request, policy, "id", Recipient { key: Some(&Key::of("/r", "c")), owner: None }, 9)
 }
 
 fn names(contract: &Contract) -> (String, String, String) {
@@ -165,7 +165,7 @@ fn missing_nodes_refuse_what_needs_them() {
     bare.gpus[0].nodes.clear();
     assert_eq!(code(&bare, "utility"), Err(Code::DriverNotReady));
     let granted = [Granted { pci: "0000:ff:00.0".into(), uuid: None, minor: None, partition: None }];
-    let gone = draft(&bare, &granted, &count(1), &Policy::default(), "id", None, 1).unwrap_err();
+    let gone = draft(&bare, &granted, &count(1), &Policy::default(), "id", Recipient::default(), 1).unwrap_err();
     assert_eq!(gone.code, Code::ContractStale);
 }
 
@@ -180,7 +180,8 @@ fn what_instances_bring() {
         let request = Request { capabilities: Capabilities::parse("utility,display,dri").unwrap(), ..ids(names) };
         let granted = allocate(&node, &|_| false, &request, &[]).unwrap();
         let policy = Policy { cuda_visible_devices: cuda, ..Policy::default() };
-        draft(&node, &granted, &request, &policy, "id", Some(&Key::of("/r", "c")), 9).unwrap()
+        draft(&node, &granted, &request, &policy, "id", Recipient { key: Some(&Key::of("/r", "c")), owner: None }, 9)
+            .unwrap()
     };
     let caps = |n: u32| format!("nvidia-caps/nvidia-cap{n} nvidia-caps/nvidia-cap{}", n + 1);
     let [one, two] = [caps(3 + 135 + 63), caps(3 + 135 + 72)];
@@ -217,6 +218,39 @@ fn what_instances_bring() {
     let request = ids(&["1:0"]);
     let granted = allocate(&node, &|_| false, &request, &[]).unwrap();
     node.gpus[1].partitions.remove(0);
-    let refusal = draft(&node, &granted, &request, &Policy::default(), "id", None, 9).unwrap_err();
+    let refusal = draft(&node, &granted, &request, &Policy::default(), "id", Recipient::default(), 9).unwrap_err();
     assert_eq!((refusal.code, refusal.rule), (Code::ContractStale, "gpu-gone"), "{refusal}");
+}
+
+/// D22: the nodes that manage instances of every GPU are for the owners that the operator names, each for its own.
+#[test]
+fn d22_who_may_configure_and_monitor() {
+    let mut inventory = stocked();
+    inventory.control.push(node("nvidia-caps/nvidia-cap1", 236, 1, Role::MigConfig));
+    inventory.control.push(node("nvidia-caps/nvidia-cap2", 236, 2, Role::MigMonitor));
+    let owners = |list: &[&str]| list.iter().map(|owner| (*owner).to_owned()).collect();
+    let policy = |config: &[&str], monitor: &[&str]| Policy {
+        mig_config: owners(config),
+        mig_monitor: owners(monitor),
+        ..Policy::default()
+    };
+    let granted = allocate(&inventory, &|_| false, &count(1), &[]).unwrap();
+    for (policy, owner, expected) in [
+        (policy(&[], &[]), Some("red"), ""),
+        (policy(&["red"], &["namespace:watch", "red"]), None, ""),
+        (policy(&["red"], &[]), Some("blue"), ""),
+        (policy(&["red"], &[]), Some("red"), "cap1"),
+        (policy(&[], &["namespace:watch"]), Some("namespace:watch"), "cap2"),
+        (policy(&["red"], &["red"]), Some("red"), "cap1 cap2"),
+    ] {
+        let to = Recipient { key: None, owner };
+        let contract = draft(&inventory, &granted, &count(1), &policy, "id", to, 9).unwrap();
+        let given = contract.nodes.iter().filter_map(|node| node.path.split_once("nvidia-cap").map(|it| it.1));
+        let given: Vec<_> = given.filter_map(|name| name.rsplit_once('-').map(|it| it.1)).collect();
+        assert_eq!(given.join(" "), expected, "{policy:?} {owner:?}");
+    }
+    // A driver that has no such nodes keeps nobody from its GPU.
+    inventory.control.retain(|node| node.role == Role::Control);
+    let to = Recipient { key: None, owner: Some("red") };
+    assert!(draft(&inventory, &granted, &count(1), &policy(&["red"], &["red"]), "id", to, 9).is_ok());
 }
