@@ -224,8 +224,11 @@ fn a_lost_gpu_and_failing_ones_leave_the_others_usable() {
         assert!(why.contains(words), "{why}");
         assert_eq!(findings(&inventory), []);
     }
-    // About the one who asks, not about the GPU.
+    // About the one who asks, not about the GPU: neither ill nor mended by that.
     let mut topology = topology("lost");
+    topology.gpus[1].fail.clear();
+    node.tell(&topology);
+    assert_eq!(states(&node.refreshed()), ["", ""]);
     topology.gpus[1].fail = [("nvmlDeviceGetHandleByPciBusId_v2".to_owned(), 4)].into();
     node.tell(&topology);
     assert_eq!(states(&node.refreshed()), ["", ""]);
