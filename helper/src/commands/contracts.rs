@@ -57,6 +57,9 @@ struct Prepare {
     /// That container's name in the pod
     #[arg(long, value_name = "NAME", requires = "pod")]
     container: Option<String>,
+    /// Says why these GPUs and no others
+    #[arg(long)]
+    explain: bool,
 }
 
 impl Prepare {
@@ -102,7 +105,7 @@ fn prepare(args: &Prepare, context: &mut Context<'_>) -> Result<(), Failure> {
     };
     let pod = args.bound_to()?;
     match from_json(&read(&args.request)?) {
-        Ok(Asked::Gpus(request)) => reserve(&request, (&id, args.id.is_some()), pod.as_ref(), context),
+        Ok(Asked::Gpus(request)) => reserve(&request, args, &id, pod.as_ref(), context),
         Ok(_) => context.document(
             &json!({ "token": null, "contract": null, "message": "no GPU is asked for, and none is granted" }),
         ),
@@ -118,11 +121,15 @@ struct Prepared<'a> {
     /// Whose it is; anybody's when nobody is named.
     pod: Option<&'a PodContainer>,
     contract: &'a Contract,
+    /// Why these GPUs, when that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<Vec<String>>,
 }
 
 fn reserve(
     request: &Request,
-    (id, given): (&str, bool),
+    args: &Prepare,
+    id: &str,
     pod: Option<&PodContainer>,
     context: &mut Context<'_>,
 ) -> Result<(), Failure> {
@@ -130,13 +137,15 @@ fn reserve(
     let limits = &setup.config.request;
     let seconds = if pod.is_some() { limits.pod_reservation_seconds } else { limits.reservation_seconds };
     let ledger = Ledger::open(setup.state_dir()).map_err(Failure::internal)?.limited(&setup.config);
+    let given = args.id.is_some().then_some(id);
     let reserved =
         shim::within_ceilings(request, &setup.config).and_then(|()| inventory::current(setup)).and_then(|inventory| {
-            ledger.reserve(&inventory, request, seconds, pod, given.then_some(id), &mut |gpus| {
+            let reserved = ledger.reserve(&inventory, request, seconds, pod, given, &mut |gpus| {
                 ledger::draft(&inventory, gpus, request, &setup.config.policy, id, Recipient::default(), node::now())
-            })
+            })?;
+            Ok((args.explain.then(|| ledger.explain(&inventory, request, &reserved.contract.gpus)), reserved))
         });
-    let reserved = reserved.map_err(|refusal| refuse(refusal, Some(request), context))?;
+    let (why, reserved) = reserved.map_err(|refusal| refuse(refusal, Some(request), context))?;
     let fields = [
         ("contract", reserved.contract.id.as_str().into()),
         ("pod", json!(pod)),
@@ -152,7 +161,7 @@ fn reserve(
         let _ = ledger.cancel(&reserved.token);
         return Err(failure);
     }
-    context.document(&Prepared { token: &reserved.token, seconds, pod, contract: &reserved.contract })
+    context.document(&Prepared { token: &reserved.token, seconds, pod, contract: &reserved.contract, why })
 }
 
 /// A refusal on its way out; the log may be unwritable, and the refusal stands all the same.

@@ -138,3 +138,19 @@ fn the_policy_refuses_notes_or_does_not_look() {
         assert_eq!(rules.first().copied().unwrap_or_default(), rule, "{policy} {env:?}: {verdict}");
     }
 }
+
+#[test]
+fn a_reservation_says_why_when_it_is_asked() {
+    let Some(node) = Node::make() else { return };
+    let file = node.path("request.json");
+    fs::write(&file, json!({"gpu_count": 2}).to_string()).unwrap();
+    let answer = |more: &[&str]| -> Value {
+        let (code, out, err) = node.call(&[&["contract", "prepare", "--request", &file], more].concat());
+        assert_eq!((code, err.as_str()), (0, ""), "{out}");
+        serde_json::from_str(&out).unwrap()
+    };
+    assert_eq!(answer(&[]).get("why"), None);
+    let asked = answer(&["--explain"]);
+    let why = asked["why"].as_array().unwrap();
+    assert!(!why.is_empty() && asked["contract"]["gpus"].as_array().unwrap().len() == 2, "{asked}");
+}
