@@ -1,7 +1,6 @@
 //! Steps 5 and 6: a contract for the request, and whether the live node still agrees with it.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use contract::config::Config;
 use contract::inventory::{Inventory, SCHEMA};
@@ -187,11 +186,7 @@ fn fresh<T>(setup: &Setup, attempt: impl Fn() -> Result<T, Refusal>) -> Result<T
     }
 }
 
-/// For how long the node's facts stand as they were read.
-const GLANCE: Duration = Duration::from_millis(20);
-
 fn make(setup: &Setup, ledger: &Ledger, request: &Request, holder: &Holder) -> Result<Contract, Refusal> {
-    let begin = Instant::now();
     let inventory = read_inventory(setup)?;
     // A node without GPUs was not asked.
     if !inventory.gpus.is_empty() {
@@ -201,8 +196,8 @@ fn make(setup: &Setup, ledger: &Ledger, request: &Request, holder: &Holder) -> R
     let gpus = ledger.grant(&inventory, request, holder)?;
     let to = Recipient { key: Some(&holder.key), owner: holder.owner.as_deref() };
     match ledger::draft(&inventory, &gpus, request, &setup.config.policy, &id, to, node::now()) {
-        // The facts of the inventory are the node's: these were compared above, unless the ledger's lock was waited for.
-        Ok(contract) if begin.elapsed() < GLANCE => kept_if(node_agrees(&contract, setup), ledger, contract, holder),
+        // The facts of the inventory are the node's: these were compared a moment ago, unless others were waited for since.
+        Ok(contract) if !ledger.waited() => kept_if(node_agrees(&contract, setup), ledger, contract, holder),
         Ok(contract) => kept_if(trusted(&contract, setup), ledger, contract, holder),
         Err(refusal) => Err(given_back(ledger, holder, refusal)),
     }

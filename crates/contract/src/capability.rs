@@ -136,22 +136,38 @@ const LINUX: &str = "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGI
     SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL \
     SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE";
 
-/// The number that some runtime takes a name for. runc takes the one spelling of the specification. crun hands names to libcap,
-/// which takes any case, numbers in C's notations, and whatever follows (`21`, `0x15`, `cap_sys_admin=ep`); youki adds and
-/// removes prefixes.
-#[must_use]
-pub fn capability_number(text: &str) -> Option<u32> {
+/// What some runtime takes a text for.
+enum Told<'t> {
+    /// The number of a capability, if it is one.
+    Number(Option<u32>),
+    /// The name of one, without prefixes, in any case.
+    Name(&'t str),
+}
+
+/// runc takes the one spelling of the specification. crun hands names to libcap, which takes any case, numbers in C's notations,
+/// and whatever follows (`21`, `0x15`, `cap_sys_admin=ep`); youki adds and removes prefixes.
+fn told(text: &str) -> Told<'_> {
     let mut bare = text;
     while let Some((_, rest)) = bare.split_at_checked(4).filter(|(prefix, _)| prefix.eq_ignore_ascii_case("CAP_")) {
         bare = rest;
     }
     if bare.starts_with(|c: char| c.is_ascii_digit()) {
-        return numeral(bare);
+        return Told::Number(numeral(bare));
     }
     let end = bare.find(|c: char| !c.is_ascii_alphabetic() && c != '_').unwrap_or(bare.len());
-    let name = &bare[..end];
-    let place = LINUX.split(' ').position(|known| known.eq_ignore_ascii_case(name))?;
-    u32::try_from(place).ok()
+    Told::Name(&bare[..end])
+}
+
+/// The number that some runtime takes a name for.
+#[must_use]
+pub fn capability_number(text: &str) -> Option<u32> {
+    match told(text) {
+        Told::Number(number) => number,
+        Told::Name(name) => {
+            let place = LINUX.split(' ').position(|known| known.eq_ignore_ascii_case(name))?;
+            u32::try_from(place).ok()
+        }
+    }
 }
 
 /// What `strtoul` makes of the beginning of a text that begins with a digit.
@@ -171,10 +187,13 @@ pub fn capability_name(number: u32) -> Option<&'static str> {
     LINUX.split(' ').nth(usize::try_from(number).ok()?)
 }
 
-/// Whether some runtime takes this text for this capability, named without its prefix.
+/// Whether some runtime takes this text for this capability, named without its prefix as the kernel names it.
 #[must_use]
 pub fn is_capability(text: &str, name: &str) -> bool {
-    capability_number(text).and_then(capability_name) == Some(name)
+    match told(text) {
+        Told::Number(number) => number.and_then(capability_name) == Some(name),
+        Told::Name(told) => told.eq_ignore_ascii_case(name),
+    }
 }
 
 #[cfg(test)]

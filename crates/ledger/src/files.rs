@@ -42,6 +42,8 @@ fn make_folder(path: &Path) -> Result<(), LedgerError> {
 pub(crate) struct Locked {
     folder: PathBuf,
     temporary: PathBuf,
+    /// Another one held it.
+    pub(crate) waited: bool,
     _lock: File,
 }
 
@@ -66,6 +68,7 @@ impl Locked {
             .map_err(|e| failed(&e))?;
         let begin = Instant::now();
         let mut pause = Duration::from_micros(100);
+        let mut waited = false;
         loop {
             match lock.try_lock() {
                 Ok(()) => break,
@@ -75,9 +78,10 @@ impl Locked {
                 }
                 Err(TryLockError::WouldBlock) => std::thread::sleep(pause),
             }
+            waited = true;
             pause = (pause * 2).min(Duration::from_millis(2));
         }
-        Ok(Self { folder: folder.to_owned(), temporary: folder.join(format!("{name}.new")), _lock: lock })
+        Ok(Self { folder: folder.to_owned(), temporary: folder.join(format!("{name}.new")), waited, _lock: lock })
     }
 
     /// The path of a name in the folder.

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use contract::config::Config;
 use contract::gpu::{Gpu, State};
@@ -91,6 +92,7 @@ pub struct Ledger {
     pub(crate) machine: Box<dyn Liveness + Send + Sync>,
     pub(crate) reclaimed: Mutex<Vec<Reclaimed>>,
     pub(crate) limits: Limits,
+    waited: AtomicBool,
 }
 
 impl Ledger {
@@ -112,7 +114,8 @@ impl Ledger {
     }
 
     pub(crate) fn on(state_dir: &Path, machine: Box<dyn Liveness + Send + Sync>) -> Self {
-        Self { folder: state_dir.to_owned(), machine, reclaimed: Mutex::new(Vec::new()), limits: Limits::default() }
+        let (reclaimed, limits) = (Mutex::new(Vec::new()), Limits::default());
+        Self { folder: state_dir.to_owned(), machine, reclaimed, limits, waited: AtomicBool::new(false) }
     }
 
     /// The same, under the operator's limits.
@@ -126,7 +129,15 @@ impl Ledger {
     }
 
     pub(crate) fn lock(&self) -> Result<Locked, LedgerError> {
-        Locked::take(&self.folder, "lock")
+        let locked = Locked::take(&self.folder, "lock")?;
+        self.waited.fetch_or(locked.waited, Ordering::Relaxed);
+        Ok(locked)
+    }
+
+    /// Whether a lock was waited for since this ledger was opened: what was known before may be so no more.
+    #[must_use]
+    pub fn waited(&self) -> bool {
+        self.waited.load(Ordering::Relaxed)
     }
 
     /// Names of all leases, in order.

@@ -9,10 +9,18 @@ use nix::sys::stat::{FileStat, SFlag, fstat, stat};
 
 use crate::error::NodeError;
 
-/// The whole of a file of the kernel's or the operator's.
+/// Room for what the kernel tells in a file about one thing: more than most need, and less than the C library's allocator
+/// tidies up for.
+const SMALL: usize = 1000;
+
+/// The whole of a small file of the kernel's or the operator's.
 pub(crate) fn read(path: &str) -> Result<Vec<u8>, NodeError> {
-    // Files of the kernel's have no length to go by, and each short read makes the kernel begin again.
-    let read = File::open(path).and_then(|file| to_end(&file, 4096, usize::MAX));
+    read_into(path, SMALL)
+}
+
+/// The whole of such a file that is longer: each short read makes the kernel begin again.
+pub(crate) fn read_into(path: &str, room: usize) -> Result<Vec<u8>, NodeError> {
+    let read = File::open(path).and_then(|file| to_end(&file, room, usize::MAX));
     read.map_err(|e| NodeError::new("read", path, e))
 }
 
@@ -23,22 +31,11 @@ pub(crate) fn read_bounded(file: &File, expected: u64, max: usize) -> std::io::R
     to_end(file, room, max).map(|bytes| (bytes.len() <= max).then_some(bytes))
 }
 
-/// What is left of a file, into `room` bytes at first; stops when it has more than `max`. The standard library would ask
-/// for length and position before, and read in pieces.
-fn to_end(mut file: &File, room: usize, max: usize) -> std::io::Result<Vec<u8>> {
-    let (mut bytes, mut filled) = (vec![0; room], 0);
-    while filled <= max {
-        if filled == bytes.len() {
-            bytes.resize(filled.saturating_mul(2).max(4096), 0);
-        }
-        match file.read(bytes.get_mut(filled..).unwrap_or_default()) {
-            Ok(0) => break,
-            Ok(more) => filled += more,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.truncate(filled);
+/// What is left of a file, at most one byte more than `max`, into `room` bytes at first. The standard library would ask a
+/// file for its length and position before.
+fn to_end(file: &File, room: usize, max: usize) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(room);
+    file.take(u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1)).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

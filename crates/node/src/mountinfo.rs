@@ -53,12 +53,15 @@ impl Table {
     }
 }
 
+/// Bytes of a table that are expected.
+const ROOM: usize = 8 << 10;
+
 /// The mounts that a process sees.
 ///
 /// # Errors
 /// The process is gone, or its mounts may not be read.
 pub fn of(pid: u32) -> Result<Table, NodeError> {
-    file::read(&format!("/proc/{pid}/mountinfo")).map(Table)
+    file::read_into(&format!("/proc/{pid}/mountinfo"), ROOM).map(Table)
 }
 
 /// The mounts that we see.
@@ -66,7 +69,7 @@ pub fn of(pid: u32) -> Result<Table, NodeError> {
 /// # Errors
 /// `/proc` is not there.
 pub fn own() -> Result<Table, NodeError> {
-    file::read("/proc/thread-self/mountinfo").map(Table)
+    file::read_into("/proc/thread-self/mountinfo", ROOM).map(Table)
 }
 
 /// Reads a mount table; a line that is not one of a mount table is left out.
