@@ -47,7 +47,7 @@ test: prepare
 # What tests are run on comes over the network while the processors build.
 .PHONY: fetched checked
 fetched:
-	integration/setup.sh docker driver engines suites
+	integration/setup.sh docker driver musl engines suites
 
 checked: build lint
 

@@ -3,6 +3,7 @@
 #   setup.sh runtime   runc and small tools            (demo, tests)
 #   setup.sh docker    Docker's daemon and client      (tests; no daemon is started)
 #   setup.sh driver    NVIDIA's libraries into .cache  (tests; stand-ins serve where they are missing)
+#   setup.sh musl      musl's loader into .cache  (tests)
 #   setup.sh engines   every other engine and runtime into .cache, and what drives them  (tests)
 #   setup.sh suites    runc's own tests into .cache  (tests, make conformance)
 #   setup.sh runtime-tools    programs that validate runtimes into .cache  (make conformance)
@@ -132,6 +133,19 @@ fetch_driver() {
   mv -T "$work/real" "$cache/real"
 }
 
+# The other C library's loader, unpacked, never installed.
+musl() {
+  [ -f "$caches/musl/libc.so" ] && return
+  local work
+  work=$(mktemp -d)
+  [ -n "$(find /var/lib/apt/lists -name '*Packages*' -print -quit)" ] || refresh_lists
+  say "apt-get download musl, to unpack and not to install"
+  (cd "$work" && apt-get -qq -o APT::Sandbox::User=root download musl && dpkg-deb --extract musl_*.deb tree)
+  mkdir -p "$caches/musl"
+  mv -T "$work"/tree/lib/x86_64-linux-musl/libc.so "$caches/musl/libc.so"
+  rm -rf "$work"
+}
+
 # shellcheck source=integration/engines.sh
 . "$workspace/integration/engines.sh"
 # shellcheck source=integration/suites.sh
@@ -140,8 +154,8 @@ fetch_driver() {
 [ $# -gt 0 ] || set -- help
 for task in "$@"; do
   case $task in
-    runtime|docker|driver|engines|suites) $task ;;
+    runtime|docker|driver|musl|engines|suites) $task ;;
     runtime-tools) runtime_tools ;;
-    *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done

@@ -1,6 +1,7 @@
-//! `ld.so.cache`: what was read is the same when it is written and read again, and every name stands in the file.
+//! `ld.so.cache`: what was read is the same when it is written and read again, every name stands in the file, and with a
+//! library of ours in it everything else is still there.
 
-use linker::cache::{Entry, parse};
+use linker::cache::{Entry, parse, with};
 
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 const HEADER: usize = 48;
@@ -20,6 +21,12 @@ pub fn run(data: &[u8]) {
     let few = entries.get(..entries.len().min(256)).unwrap_or_default();
     let written = write(few);
     assert_eq!(parse(&written).as_deref(), Ok(few), "written and read again");
+    let ours = Entry { name: "libcuda.so.1", path: "/usr/lib/libcuda.so.1", flags: 0x0303, hwcap: 0 };
+    let Ok(Some(made)) = with(data, &[ours]) else { return };
+    let made = parse(&made).unwrap_or_else(|error| panic!("what was written cannot be read: {error}"));
+    assert!(made.contains(&ours), "ours is lost");
+    let others = |list: &[Entry<'_>]| list.iter().filter(|e| !e.name.starts_with("libcuda.so.")).count();
+    assert_eq!(others(&made), others(&entries), "an entry of the image's is lost");
 }
 
 /// A cache as glibc 2.32 and later write it.

@@ -1,10 +1,16 @@
-//! Reader for `/etc/ld.so.cache`, the list of libraries that glibc's loader looks names up in.
+//! Reader of and writer for `/etc/ld.so.cache`, the list of libraries that glibc's loader looks names up in.
 //!
 //! It must survive a hostile image's cache: counts are bounded, every offset is checked, and a
 //! cache that cannot be read whole is an error, never half a list.
 
+mod with;
+
 use std::ffi::CStr;
 use std::fmt;
+
+pub use with::with;
+
+use crate::elf::{Class, EM_AARCH64, EM_X86_64};
 
 /// The most bytes of a cache worth reading; a desktop's has about 200 KiB.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -46,6 +52,16 @@ impl Entry<'_> {
             10 => Abi::Aarch64,
             other => Abi::Other(other),
         })
+    }
+}
+
+/// The flags of a library of glibc's for this ELF machine (`e_machine`), or `None` for one that is not known.
+pub fn flags(machine: u16, class: Class) -> Option<u32> {
+    match (machine, class) {
+        (EM_X86_64, Class::Elf64) => Some(0x0303),
+        (EM_X86_64, Class::Elf32) => Some(0x0003),
+        (EM_AARCH64, Class::Elf64) => Some(0x0a03),
+        _ => None,
     }
 }
 

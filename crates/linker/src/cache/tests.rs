@@ -9,7 +9,7 @@ use super::*;
 const X86_64: u32 = 0x0303;
 
 /// The current part: header, entries, strings.
-fn made(entries: &[(&str, &str, u32, u64)]) -> Vec<u8> {
+pub(super) fn made(entries: &[(&str, &str, u32, u64)]) -> Vec<u8> {
     let mut strings = Vec::new();
     let mut table = Vec::new();
     let strings_at = HEADER_BYTES + entries.len() * ENTRY_BYTES;

@@ -1,0 +1,173 @@
+//! The driver's libraries load in every kind of image, from every layout of the node, with nothing of the image executed:
+//! D02 (no cache), D07 (musl), D08 (read-only root), D09 (an image that brings driver files), D11 (compatibility libraries).
+//!
+//! `matrix.txt` says what there is; a cell that cannot be tried on this machine fails.
+
+mod made;
+mod matrix;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use integration::{Bundle, DriverFiles, Error, Layout, QuiltOptions, Result, Runc, Site, Spec, must, root_for, say};
+
+use made::{Image, Programs};
+use matrix::{Matrix, Row};
+
+/// Names that programs load, by what brings them: SONAMEs, then plain names.
+const ALWAYS: &[&str] =
+    &["libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libcuda.so", "libnvidia-ml.so"];
+const MORE: &[&str] =
+    &["libnvcuvid.so.1", "libnvidia-encode.so.1", "libEGL_nvidia.so.0", "libGLX_nvidia.so.0", "libnvidia-encode.so"];
+/// Between the parts of what a container says.
+const MARK: &str = "== next";
+
+/// A node on which all containers of a layout and set of capabilities are made.
+struct Node {
+    runc: Runc,
+    site: Site,
+    names: Vec<&'static str>,
+}
+
+impl Node {
+    fn new(layout: Layout, capabilities: &str, files: Option<&DriverFiles>) -> Result<Self> {
+        let change = |host: integration::Builder| {
+            let host = host.layout(layout);
+            files.into_iter().fold(host, integration::Builder::driver)
+        };
+        let site = Site::with(change, &QuiltOptions::default())?;
+        let config = site.quilt.config();
+        let text = fs::read_to_string(&config).map_err(|e| Error::new(e.to_string()))?;
+        let text = text.replace("[policy]\n", &format!("[policy]\ncapabilities = \"{capabilities}\"\n"));
+        fs::write(&config, text).map_err(|e| Error::new(e.to_string()))?;
+        let more = capabilities.contains("video").then_some(MORE).unwrap_or_default();
+        Ok(Self { runc: site.quilt.runc(site.join("runc"))?, site, names: [ALWAYS, more].concat() })
+    }
+
+    /// The node's file of a name.
+    fn file(&self, layout: Layout, name: &str) -> PathBuf {
+        self.site.host.root.join(layout.library_folder()).join(name)
+    }
+}
+
+#[test]
+fn libraries_load_in_every_image() -> Result<()> {
+    if !root_for("libraries_load_in_every_image") {
+        return Ok(());
+    }
+    let matrix = Matrix::read(include_str!("matrix.txt"));
+    let workshop = integration::Scratch::new()?;
+    let programs = Programs::make(workshop.path())?;
+    let stand_ins = DriverFiles::stand_in("535.309.01")?;
+    let images: Vec<(&Row, Image)> = (matrix.rows.iter().enumerate())
+        .map(|(at, row)| Ok((row, Image::make(&row.image, workshop.join(format!("image-{at}")), &programs)?)))
+        .collect::<Result<_>>()?;
+    let mut wrong = Vec::new();
+    let mut tried = 0;
+    for layout in &matrix.layouts {
+        for capabilities in &matrix.capabilities {
+            let node = Node::new(*layout, capabilities, None)?;
+            let bare = Node::new(*layout, capabilities, Some(&stand_ins))?;
+            for (at, (row, image)) in images.iter().enumerate() {
+                let node = if image.bare { &bare } else { &node };
+                tried += 1;
+                if let Err(why) = cell(node, *layout, capabilities, row, image, &format!("image-{at}")) {
+                    wrong.push(format!("{} on {layout:?}, {capabilities}: {why}", row.image));
+                }
+            }
+        }
+    }
+    for (image, why) in &matrix.gaps {
+        say(format_args!("not shown: {image}: {why}"));
+    }
+    say(format_args!("images: {tried} of {} cells tried, {} not as they should be", matrix.cells, wrong.len()));
+    must(wrong.is_empty(), wrong.join("\n"))
+}
+
+/// One container's life, and what it said.
+fn cell(node: &Node, layout: Layout, capabilities: &str, row: &Row, image: &Image, id: &str) -> Result<()> {
+    let home = node.site.join(format!("bundle-{id}"));
+    let group = node.site.folder().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let spec = Spec::new()
+        .env("QUILT_GPU_COUNT", "1")
+        .env("QUILT_GPU_CAPABILITIES", capabilities)
+        .cgroup(&format!("/{group}-{id}"))
+        .args(command(row, image, &node.names));
+    let bundle = Bundle::new(home, &image.spec(spec), &image.rootfs)?;
+    let frozen = image.ready(&bundle)?;
+    let said = node.runc.whole_life(id, &bundle)?;
+    drop(frozen);
+    let errors = fs::read_to_string(bundle.path.join("stderr")).unwrap_or_default();
+    must(errors.is_empty(), format_args!("errors were written: {errors}"))?;
+    let parts: Vec<&str> = said.split(&format!("{MARK}\n")).collect();
+    for (word, part) in row.words.iter().filter(|word| *word != "starts").zip(&parts) {
+        match word.as_str() {
+            "loads" => loads(node, layout, part)?,
+            "lists" => lists(node, part)?,
+            // What ldconfig itself said, then the same again.
+            _ => {
+                must(part.is_empty(), format_args!("ldconfig said {part:?}"))?;
+                let again = parts.get(parts.len() - 2..).unwrap_or_default();
+                let [loaded, listed] = again else { return Err(Error::new(format!("cut off: {said}"))) };
+                loads(node, layout, loaded).map_err(|e| Error::new(format!("after ldconfig: {e}")))?;
+                lists(node, listed).map_err(|e| Error::new(format!("after ldconfig: {e}")))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What runs in the container: one part for each word that asks for something.
+fn command(row: &Row, image: &Image, names: &[&str]) -> Vec<String> {
+    let load = format!("quilt-probe {}", names.join(" "));
+    if !row.asks("loads") {
+        return vec!["true".to_owned()];
+    }
+    if !image.shell {
+        return load.split(' ').map(str::to_owned).collect();
+    }
+    let step = |word: &String| match word.as_str() {
+        "loads" => Some(load.clone()),
+        "lists" => Some("ldconfig -p".to_owned()),
+        "keeps" => Some(format!("ldconfig 2>&1; echo '{MARK}'; {load}; echo '{MARK}'; ldconfig -p")),
+        _ => None,
+    };
+    let steps: Vec<String> = row.words.iter().filter_map(step).collect();
+    vec!["sh".to_owned(), "-c".to_owned(), steps.join(&format!("; echo '{MARK}'; "))]
+}
+
+/// The loader took the node's file for every name.
+fn loads(node: &Node, layout: Layout, said: &str) -> Result<()> {
+    // ADDRESS RIGHTS OFFSET MAJOR:MINOR INODE PATH
+    let mapped: BTreeMap<&str, u64> = (said.lines())
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            Some((*words.get(5)?, words.get(4)?.parse().ok()?))
+        })
+        .collect();
+    for name in &node.names {
+        let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let path = line.ok_or_else(|| Error::new(format!("nothing was said of {name}: {said:?}")))?;
+        let file = inode(&node.file(layout, name))?;
+        // The path is the loader's, the mapping's is the kernel's: a merged /usr gives both names to one folder.
+        let base = path.rsplit('/').next().unwrap_or_default();
+        let found = mapped.iter().any(|(at, inode)| *inode == file && at.ends_with(&format!("/{base}")));
+        must(found, format_args!("{name} is not the node's file: {path}"))?;
+    }
+    Ok(())
+}
+
+/// `ldconfig -p` has every SONAME, at a place that is there.
+fn lists(node: &Node, said: &str) -> Result<()> {
+    for name in node.names.iter().filter(|name| !name.ends_with(".so")) {
+        let first = said.lines().find(|line| line.trim_start().starts_with(&format!("{name} (libc6")));
+        must(first.is_some(), format_args!("ldconfig -p does not name {name}"))?;
+    }
+    Ok(())
+}
+
+fn inode(path: &Path) -> Result<u64> {
+    fs::metadata(path).map(|facts| facts.ino()).map_err(|e| Error::new(format!("{}: {e}", path.display())))
+}
