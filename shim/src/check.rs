@@ -118,9 +118,10 @@ fn judged(
             edits::edits(&decision.spec, &folder, &decision.judgement, &numbers, verdict.grant.as_ref())
         });
         match carried {
-            Ok((edits, more)) => {
-                notes.extend(more);
-                verdict.patch = cdi::patch(&decision.spec, &edits).map_err(|e| Refusal::internal("check", &e))?;
+            Ok(planned) => {
+                notes.extend(planned.notes);
+                verdict.patch =
+                    cdi::patch(&decision.spec, &planned.edits).map_err(|e| Refusal::internal("check", &e))?;
             }
             Err(refusal) => verdict.refusals.push(refusal),
         }

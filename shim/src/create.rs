@@ -225,7 +225,7 @@ impl<'a> Making<'a> {
     fn carried_out(&self, ledger: Option<&Ledger>, contract: Option<Contract>) -> Result<Option<Made<'a>>, Refusal> {
         let Self { container, bundle, tenant_bytes, decision, system } = *self;
         let numbers = numbers(decision, system)?;
-        let (mut edits, mut notes) =
+        let edits::Planned { mut edits, cache, mut notes } =
             edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract.as_ref())?;
         notes.extend(decision.judgement.notes.iter().cloned());
         notes.extend(cuda::judge(&decision.spec, contract.as_ref(), &container.setup.config.policy)?);
@@ -238,6 +238,7 @@ impl<'a> Making<'a> {
             edits.hooks = edits::run_hooks(&container.setup.hook(), &container.setup.path, container.key.as_str());
         }
         stops::at("writing");
+        notes.extend(cache.map(|cache| cache.write(&decision.spec, &bundle.path)).transpose()?);
         let written = self.written(ledger, contract.as_ref(), &mut edits)?;
         stops::at("written");
         let pod = words::in_pod(&decision.spec, &bundle.path);

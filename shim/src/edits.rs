@@ -12,9 +12,20 @@ use node::InRoot;
 
 use crate::bundle;
 use crate::targets::refuse_covered;
-use crate::view;
+use crate::view::{self, Cache};
 
 const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
+
+/// What carries out what was decided.
+#[derive(Default)]
+pub(crate) struct Planned {
+    /// On the spec.
+    pub(crate) edits: Edits,
+    /// On the image's list of libraries.
+    pub(crate) cache: Option<Cache>,
+    /// What is worth knowing.
+    pub(crate) notes: Vec<Note>,
+}
 
 /// The edits that carry out what was decided, and what is worth knowing about them.
 ///
@@ -27,7 +38,7 @@ pub(crate) fn edits(
     judgement: &Judgement,
     numbers: &Numbers,
     contract: Option<&Contract>,
-) -> Result<(Edits, Vec<Note>), Refusal> {
+) -> Result<Planned, Refusal> {
     let changes = &judgement.changes;
     let mut edits = Edits {
         drop_devices: changes.drop_devices.clone(),
@@ -44,12 +55,11 @@ pub(crate) fn edits(
         };
         edits.inserted = changes.read_only.iter().map(|one| (one.before, mount(one))).collect();
     }
-    let mut notes = Vec::new();
     let Some(contract) = contract else {
         if changes.void_visible_devices {
             edits.env.push((VISIBLE.to_owned(), "void".to_owned()));
         }
-        return Ok((edits, notes));
+        return Ok(Planned { edits, ..Planned::default() });
     };
     let granted: Vec<(u32, u32)> = contract.nodes.iter().map(|n| (n.major, n.minor)).collect();
     edits.env.clone_from(&contract.env);
@@ -62,16 +72,16 @@ pub(crate) fn edits(
         edits.gids = groups(spec, &contract.nodes)?;
     }
     let root = bundle::rootfs(spec, folder).and_then(|path| InRoot::open(&path).ok());
-    let placed = view::place(root.as_ref(), &contract.libraries);
-    edits.mounts.extend(placed.binds.iter().map(|(host, dest)| Mount::library(host, dest)));
-    edits.mounts.extend(contract.files.iter().map(|f| Mount::library(&f.host_path, &f.path)));
-    notes.extend(placed.notes);
+    let view::Placed { binds, cache, notes } = view::place(root.as_ref(), spec, folder, contract)?;
+    edits.mounts.extend(binds.iter().map(|(host, dest)| Mount::library(host, dest)));
+    let bound = cache.as_ref().and_then(|cache| cache.bound.as_ref());
+    edits.mounts.extend(bound.map(|file| Mount::library(file.to_string_lossy(), view::CACHE)));
     refuse_taken(spec, &changes.drop_devices, &contract.nodes)?;
     let nodes: Vec<&str> = contract.nodes.iter().map(|n| n.path.as_str()).collect();
     let targets: Vec<&str> =
         edits.mounts.iter().map(|m| m.destination.as_str()).filter(|d| !nodes.contains(d)).collect();
     refuse_covered(spec, root.as_ref(), &targets, &nodes)?;
-    Ok((edits, notes))
+    Ok(Planned { edits, cache, notes })
 }
 
 /// A tenant's device entry where a granted node must be: one of the two would be made, and runtimes differ in which.

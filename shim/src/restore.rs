@@ -8,6 +8,7 @@ use ledger::{Forced, Ledger, LedgerError, Original, slot};
 use crate::bundle::Bundle;
 use crate::record;
 use crate::setup::Setup;
+use crate::view;
 
 /// Releases everything of a key. Says which slots became free.
 ///
@@ -96,6 +97,7 @@ pub fn orphans(ledger: &Ledger) -> Result<(), LedgerError> {
 fn put_back(original: &Original) {
     let config = Path::new(&original.config_path);
     let Some(folder) = config.parent() else { return };
+    view::forget(folder);
     if let Ok(Some(bundle)) = Bundle::read(&folder.to_string_lossy())
         && original.is_ours(&sha256(&bundle.bytes))
     {

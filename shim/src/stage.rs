@@ -181,7 +181,8 @@ fn ours(
         None if contract.is_none() => Numbers::read(system).unwrap_or_default(),
         _ => numbers(decision, system)?,
     };
-    let (edits, _) = edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract)?;
+    let edits::Planned { edits, .. } =
+        edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract)?;
     let created = Created {
         pid: state.pid,
         base: &rootfs(decision, bundle),

@@ -1,31 +1,71 @@
-//! The linker view for one image: reads what kind of image it is through an in-root handle, and places the libraries.
+//! The linker view for one image: reads what kind of image it is through an in-root handle, places the libraries, and says
+//! what becomes of the image's `ld.so.cache`.
+//!
+//! Only [`Cache::write`] changes anything, and it changes one file.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use contract::Note;
-use contract::inventory::Library;
+use contract::json::Node;
+use contract::{Code, Contract, Note, Refusal};
+use linker::cache::{self, Entry};
 use linker::elf::{Class, EM_AARCH64, EM_X86_64};
 use linker::image::{Image, MAX_LOADER_BYTES};
+use linker::view::View;
 use node::InRoot;
+
+use crate::targets::refuse_covered;
 
 /// Where the libraries go.
 pub(crate) struct Placed {
     /// Host file and container path of each read-only bind.
     pub(crate) binds: Vec<(String, String)>,
+    /// What `ldconfig -p` will list, where that is to be changed.
+    pub(crate) cache: Option<Cache>,
     /// What is worth knowing.
     pub(crate) notes: Vec<Note>,
 }
 
+/// The image's cache with the libraries in it, and where it goes.
+pub(crate) struct Cache {
+    bytes: Vec<u8>,
+    /// A file in the bundle, bound where nothing can be replaced; otherwise it goes into the container's writable layer.
+    pub(crate) bound: Option<PathBuf>,
+}
+
 /// The ELF machine this runtime was built for: the driver's libraries are of the same.
 const MACHINE: u16 = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
+pub(crate) const CACHE: &str = "/etc/ld.so.cache";
+/// Its name in the bundle.
+const IN_BUNDLE: &str = "quilt-gpu.ld.so.cache";
 
-/// Places the libraries where this image's own loader searches by default.
-pub(crate) fn place(root: Option<&InRoot>, libraries: &[Library]) -> Placed {
+/// Places the libraries where this image's own loader searches by default, and where its cache leads it before; and the
+/// driver's other files.
+///
+/// # Errors
+/// `UNSAFE_SPEC` for a root file system in which they have no place.
+pub(crate) fn place(
+    root: Option<&InRoot>,
+    spec: &Node<'_>,
+    bundle: &Path,
+    contract: &Contract,
+) -> Result<Placed, Refusal> {
+    let libraries = &contract.libraries;
     let compat32 = libraries.iter().any(|l| l.bits == 32);
-    let image = match root {
-        Some(root) => Image::identify(MACHINE, compat32, |path| root.read(Path::new(path), MAX_LOADER_BYTES).ok()),
-        None => Image::NoLoader,
-    };
+    let read = |root: &InRoot, path: &str| root.read(Path::new(path), MAX_LOADER_BYTES).ok();
+    let mut image = root.map_or(Image::NoLoader, |root| Image::identify(MACHINE, compat32, |path| read(root, path)));
+    let mut notes = Vec::new();
+    let old = root.filter(|_| matches!(image, Image::Glibc { .. })).and_then(|root| old_cache(root, &mut notes));
+    let entries = old.as_deref().and_then(|bytes| sound(bytes, &mut notes)).unwrap_or_default();
+    let frozen = root.is_some_and(InRoot::is_frozen);
+    if frozen {
+        if entries.is_empty() || !has_dev(spec) {
+            return Err(refuse_frozen());
+        }
+        image = linker::view::frozen();
+        let message =
+            "a read-only file system: the driver's programs and data come only where the image has their places";
+        notes.push(Note::new("root-frozen", "/root/path", message));
+    }
     let wanted: Vec<linker::view::Library<'_>> = libraries
         .iter()
         .map(|l| linker::view::Library {
@@ -35,8 +75,117 @@ pub(crate) fn place(root: Option<&InRoot>, libraries: &[Library]) -> Placed {
         })
         .collect();
     let view = linker::view::plan(&image, &wanted, |folder| root.is_some_and(|root| root.is_dir(Path::new(folder))));
-    Placed {
-        binds: view.binds.iter().map(|b| (b.host_path.to_string(), b.container_path.clone())).collect(),
-        notes: view.notes.iter().map(|n| Note::new(n.code, "/root/path", n.message.clone())).collect(),
+    notes.extend(view.notes.iter().map(|n| Note::new(n.code, "/root/path", n.message.clone())));
+    let mut binds: Vec<(String, String)> = view.binds.iter().map(bind).collect();
+    let ours = ours(&view, frozen);
+    if let Some(root) = root {
+        binds.extend(covering(root, spec, &view, &entries, &ours));
     }
+    let bytes = old.as_deref().filter(|_| !entries.is_empty()).and_then(|old| cache::with(old, &ours).ok().flatten());
+    let read_only = spec.path(&["root", "readonly"]).and_then(Node::as_bool).unwrap_or(false);
+    let bound = (frozen || read_only).then(|| bundle.join(IN_BUNDLE));
+    // A volume over /etc has a cache of its own, or none.
+    let has_place = |_: &Vec<u8>| frozen || bound.is_none() || refuse_covered(spec, root, &[CACHE], &[]).is_ok();
+    let cache = bytes.filter(has_place).map(|bytes| Cache { bytes, bound });
+    let files = contract.files.iter().filter(|file| match root.filter(|_| frozen) {
+        Some(root) => root.exists(Path::new(&file.path)),
+        None => true,
+    });
+    binds.extend(files.map(|file| (file.host_path.clone(), file.path.clone())));
+    Ok(Placed { binds, cache, notes })
+}
+
+fn bind(bind: &linker::view::Bind<'_>) -> (String, String) {
+    (bind.host_path.to_owned(), bind.container_path.clone())
+}
+
+/// The image's cache; nothing where there is none.
+fn old_cache(root: &InRoot, notes: &mut Vec<Note>) -> Option<Vec<u8>> {
+    match root.read(Path::new(CACHE), cache::MAX_BYTES) {
+        Ok(bytes) => Some(bytes),
+        Err(error) => {
+            if !error.is_missing() {
+                notes.push(Note::new("ld-cache", "/root/path", format!("left as it is: {error}")));
+            }
+            None
+        }
+    }
+}
+
+fn sound<'b>(bytes: &'b [u8], notes: &mut Vec<Note>) -> Option<Vec<Entry<'b>>> {
+    let told = cache::parse(bytes);
+    told.map_err(|error| notes.push(Note::new("ld-cache", "/root/path", format!("{CACHE} is left as it is: {error}"))))
+        .ok()
+}
+
+/// What is to be listed of a view; where only the cache leads to the libraries, plain names too.
+fn ours<'v>(view: &'v View<'_>, plain: bool) -> Vec<Entry<'v>> {
+    let wide = cache::flags(MACHINE, Class::Elf64);
+    let narrow = cache::flags(MACHINE, Class::Elf32);
+    wide.map(|wide| view.entries([wide, narrow.unwrap_or(wide)], plain)).unwrap_or_default()
+}
+
+/// Binds over the image's own files of the same names. One that lies in a volume is the tenant's and stays.
+fn covering(
+    root: &InRoot,
+    spec: &Node<'_>,
+    view: &View<'_>,
+    entries: &[Entry<'_>],
+    ours: &[Entry<'_>],
+) -> Vec<(String, String)> {
+    let found = view.covering(entries, ours, |folder| root.folder(Path::new(folder)));
+    let sound = |path: &str| root.is_file(Path::new(path)) && refuse_covered(spec, Some(root), &[path], &[]).is_ok();
+    found.iter().filter(|one| sound(&one.container_path)).map(bind).collect()
+}
+
+/// Whether the runtime makes a file system of its own for nodes, where mount points can be made.
+fn has_dev(spec: &Node<'_>) -> bool {
+    let mounts = spec.get("mounts").map(Node::items).unwrap_or_default();
+    let text = |mount: &Node<'_>, key| mount.get(key).and_then(Node::as_str).map(str::to_owned);
+    mounts.iter().any(|mount| {
+        text(mount, "destination").as_deref() == Some("/dev") && text(mount, "type").as_deref() == Some("tmpfs")
+    })
+}
+
+fn refuse_frozen() -> Refusal {
+    let message = "the root file system lies on a read-only file system, where the driver's libraries have no place";
+    let help = "give the container a writable layer (its root may still be read-only), or an image with glibc and a sound \
+                /etc/ld.so.cache";
+    Refusal::new(Code::UnsafeSpec, "root-frozen", message, help).at("/root/path", "")
+}
+
+impl Cache {
+    /// Puts it where it goes, with the SELinux label that the spec names for files of this container. The note says what was
+    /// done, or why not: programs find the libraries without it.
+    ///
+    /// # Errors
+    /// The file that is bound cannot be written.
+    pub(crate) fn write(&self, spec: &Node<'_>, bundle: &Path) -> Result<Note, Refusal> {
+        let label = spec.path(&["linux", "mountLabel"]).and_then(Node::as_str).filter(|label| !label.is_empty());
+        if let Some(bound) = &self.bound {
+            node::write_atomic(bound, &self.bytes, node::Mode::root(0o644), false)
+                .and_then(|()| label.map_or(Ok(()), |label| node::label(bound, label)))
+                .map_err(|e| Refusal::internal("ld-cache-write", &e))?;
+            return Ok(note(format!(
+                "{CACHE} is covered by one with the driver's libraries in it: the root is read-only"
+            )));
+        }
+        let root = crate::bundle::rootfs(spec, bundle).ok_or_else(|| "no root".to_owned());
+        let done = root.and_then(|root| {
+            InRoot::open(&root).and_then(|root| root.replace(Path::new(CACHE), &self.bytes)).map_err(|e| e.to_string())
+        });
+        Ok(note(match done {
+            Ok(()) => format!("{CACHE} in the container's writable layer now lists the driver's libraries"),
+            Err(error) => format!("`ldconfig -p` does not list the driver's libraries: {error}"),
+        }))
+    }
+}
+
+fn note(message: String) -> Note {
+    Note::new("ld-cache", "/root/path", message)
+}
+
+/// Removes what was written beside a `config.json`. Nothing may be there.
+pub(crate) fn forget(bundle: &Path) {
+    let _ = std::fs::remove_file(bundle.join(IN_BUNDLE));
 }

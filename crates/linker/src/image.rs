@@ -10,6 +10,8 @@ use crate::elf::{EM_386, EM_AARCH64, EM_X86_64};
 pub const MAX_LOADER_BYTES: usize = 2 << 20;
 
 const MUSL_PREFIX: &str = "/lib/ld-musl-";
+/// What musl searches where its `/etc/ld-musl-*.path` says nothing else (`ldso/dynlink.c`); last what users fill by hand.
+const MUSL_FOLDERS: [&str; 3] = ["/lib", "/usr/lib", "/usr/local/lib"];
 const MAX_FOLDERS: usize = 16;
 const MAX_FOLDER_BYTES: usize = 255;
 /// How far the quick search looks at once; a multiple of every vector register.
@@ -26,7 +28,10 @@ pub enum Image {
         folders32: Vec<String>,
     },
     /// musl's loader, which reads neither `ld.so.cache` nor glibc's folders.
-    Musl,
+    Musl {
+        /// Those that it searches. Empty when its own list of them names none.
+        folders: Vec<String>,
+    },
     /// None that is known: static programs, or a store such as Nix's.
     NoLoader,
 }
@@ -42,8 +47,8 @@ impl Image {
             let Some(loader) = read(path) else { continue };
             // glibc first: an image that has both runs its own programs with glibc, unless the
             // glibc loader is only a stand-in on a musl image, which names no folder.
-            if path.starts_with(MUSL_PREFIX) {
-                return Self::Musl;
+            if let Some(machine) = path.strip_prefix(MUSL_PREFIX).and_then(|rest| rest.split('.').next()) {
+                return Self::Musl { folders: musl_folders(read(&format!("/etc/ld-musl-{machine}.path"))) };
             }
             glibc = true;
             folders = default_folders(&loader);
@@ -65,6 +70,23 @@ impl Image {
             .unwrap_or_default();
         Self::Glibc { folders, folders32 }
     }
+}
+
+/// The folders that musl searches, by its file of them: one in a line, or with colons between. A file that is there takes the
+/// place of what is compiled in.
+fn musl_folders(file: Option<Vec<u8>>) -> Vec<String> {
+    let Some(file) = file else { return MUSL_FOLDERS.map(str::to_owned).to_vec() };
+    let text = str::from_utf8(&file).unwrap_or_default();
+    let folders = text.split(['\n', ':']).map(|folder| folder.trim_end_matches('/'));
+    let sound = |folder: &&str| {
+        folder.starts_with('/') && folder.len() <= MAX_FOLDER_BYTES && !folder.contains('\0') && is_plain(folder)
+    };
+    folders.filter(sound).take(MAX_FOLDERS).map(str::to_owned).collect()
+}
+
+/// Whether no part of a path leads back.
+pub(crate) fn is_plain(path: &str) -> bool {
+    !path.split('/').any(|part| matches!(part, "." | ".."))
 }
 
 /// Where an image for `machine` (an ELF `e_machine`) may have its loader, in the order to try:

@@ -4,16 +4,19 @@
 //! Container paths come from the image and the library's own name alone. Host folders never appear
 //! in them, and no library's name can lead out of the folder.
 
+use crate::cache::Entry;
 use crate::elf::Class;
-use crate::image::Image;
+use crate::image::{Image, is_plain};
 
 /// One of glibc's defaults, for an image whose loader is absent or does not name any.
 const GUESSED_FOLDER: &str = "/usr/lib64";
-/// musl searches /lib, /usr/local/lib and /usr/lib (`ldso/dynlink.c`).
-const MUSL_FOLDER: &str = "/usr/lib";
 /// Programs built with Nix have no loader in a known place and look for drivers in one folder.
 const NIX_STORE: &str = "/nix/store";
 const NIX_FOLDER: &str = "/run/opengl-driver/lib";
+/// Where libraries go in an image whose files nobody can add to: the runtime's own file system for nodes.
+const FROZEN_FOLDERS: [&str; 2] = ["/dev/.quilt-gpu/lib", "/dev/.quilt-gpu/lib32"];
+/// The most files of the image's own that are covered; real images bring a driver in one folder or two.
+const MAX_COVERED: usize = 128;
 /// NAME_MAX.
 const MAX_NAME_BYTES: usize = 255;
 
@@ -100,6 +103,13 @@ pub fn plan<'a>(image: &Image, libraries: &[Library<'a>], exists: impl Fn(&str) 
     view
 }
 
+/// An image with glibc on a file system that is read-only on the node: only a cache leads its loader to libraries there.
+#[must_use]
+pub fn frozen() -> Image {
+    let [folders, folders32] = FROZEN_FOLDERS.map(|folder| vec![folder.to_owned()]);
+    Image::Glibc { folders, folders32 }
+}
+
 /// The name without a version under which programs also open this library, if they do.
 pub fn plain_name(soname: &str) -> Option<&'static str> {
     let versioned = |plain: &&&str| soname.strip_prefix(**plain).is_some_and(|version| version.starts_with('.'));
@@ -107,6 +117,47 @@ pub fn plain_name(soname: &str) -> Option<&'static str> {
 }
 
 impl<'a> View<'a> {
+    /// What `ldconfig` would list of the binds: the name of each, without the plain ones; with `plain` those too. `flags` are
+    /// those of a library that is not 32-bit, and of one that is.
+    pub fn entries(&self, flags: [u32; 2], plain: bool) -> Vec<Entry<'_>> {
+        let [wide, narrow] = flags;
+        let paths = self.binds.iter().map(|bind| bind.container_path.as_str());
+        let entries = paths.filter_map(|path| {
+            let (folder, name) = path.rsplit_once('/')?;
+            let flags = if folder == self.folder { wide } else { narrow };
+            (plain || !OPENED_PLAIN.contains(&name)).then_some(Entry { name, path, flags, hwcap: 0 })
+        });
+        entries.collect()
+    }
+
+    /// Where the image's own cache leads to other files of the same names, as an image that brings a driver's: the node's
+    /// files are bound there too, since the next `ldconfig` would find the image's first. `entries` are the image's, `ours`
+    /// those of [`View::entries`], `folder` tells which folder a path of one is.
+    pub fn covering<F: PartialEq>(
+        &self,
+        entries: &[Entry<'_>],
+        ours: &[Entry<'_>],
+        folder: impl Fn(&str) -> Option<F>,
+    ) -> Vec<Bind<'a>> {
+        let mut covering: Vec<Bind<'a>> = Vec::new();
+        for entry in entries {
+            let (Some(our), Some((own, _))) = (
+                ours.iter().find(|our| (our.name, our.flags) == (entry.name, entry.flags)),
+                entry.path.rsplit_once('/').filter(|_| entry.path.starts_with('/') && is_plain(entry.path)),
+            ) else {
+                continue;
+            };
+            let Some(bind) = self.binds.iter().find(|bind| bind.container_path == our.path) else { continue };
+            let taken = covering.iter().any(|other| other.container_path == entry.path);
+            let there = our.path.rsplit_once('/').and_then(|(there, _)| folder(there));
+            if taken || covering.len() >= MAX_COVERED || folder(own).is_none_or(|own| Some(own) == there) {
+                continue;
+            }
+            covering.push(Bind { host_path: bind.host_path, container_path: entry.path.to_owned() });
+        }
+        covering
+    }
+
     fn note(&mut self, code: &'static str, message: String) {
         self.notes.push(Note { code, message });
     }
@@ -146,8 +197,10 @@ fn folder(image: &Image, exists: &impl Fn(&str) -> bool, notes: &mut Vec<Note>) 
             Some(folder) => return folder.clone(),
             None => (GUESSED_FOLDER, "image-loader", "its loader names no folder"),
         },
-        Image::Musl => {
-            (MUSL_FOLDER, "image-musl", "a musl image: the driver's libraries are built for glibc and need gcompat")
+        Image::Musl { folders } => {
+            let why = "a musl image: the driver's libraries are built for glibc and need gcompat";
+            let folder = choose(folders.iter(), exists).map_or(GUESSED_FOLDER, String::as_str);
+            (folder, "image-musl", why)
         }
         Image::NoLoader if exists(NIX_STORE) => return NIX_FOLDER.to_owned(),
         Image::NoLoader => (GUESSED_FOLDER, "image-no-loader", "it has no known loader"),

@@ -1,18 +1,20 @@
 //! A container's root file system, seen from outside: no path of the image's leads out of it, nothing in it is followed
-//! or opened but regular files.
+//! or opened but regular files. One thing is ever changed there: a file that is replaced.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use contract::inventory::FileId;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2, renameat};
+use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use crate::error::NodeError;
-use crate::{devices, file};
+use crate::write::{Mode as Like, TEMPORARY, fill};
+use crate::{devices, file, sys};
 
 /// A handle on the root of an image.
 #[derive(Debug)]
@@ -37,6 +39,60 @@ impl InRoot {
     #[must_use]
     pub fn is_dir(&self, path: &Path) -> bool {
         self.at(path, OFlag::O_DIRECTORY).is_ok()
+    }
+
+    /// Which folder a path is.
+    #[must_use]
+    pub fn folder(&self, path: &Path) -> Option<(u64, u64)> {
+        let (_, id) = file::id_of(self.at(path, OFlag::O_DIRECTORY).ok()?).ok()?;
+        Some((id.dev, id.ino))
+    }
+
+    /// Whether there is a regular file.
+    #[must_use]
+    pub fn is_file(&self, path: &Path) -> bool {
+        let stat = self.at(path, OFlag::empty()).and_then(fstat);
+        stat.is_ok_and(|stat| file::is(stat.st_mode, SFlag::S_IFREG))
+    }
+
+    /// Whether nobody can change it from the node either.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        fstatvfs(&self.root).is_ok_and(|seen| seen.flags().contains(FsFlags::ST_RDONLY))
+    }
+
+    /// Replaces a regular file that is there, in one step: whoever has it open keeps the old one. Owner, mode and attributes
+    /// stay. Neither a link nor another file system's file is replaced, and nothing of the node's own root.
+    ///
+    /// # Errors
+    /// What failed; the old file is then untouched.
+    pub fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), NodeError> {
+        let failed = |e: std::io::Error| self.failed("replace", path, e);
+        let node = file::file_id(Path::new("/"))?;
+        if file::id_of(&self.root).is_ok_and(|(_, id)| (id.dev, id.ino) == (node.dev, node.ino)) {
+            return Err(failed(std::io::Error::other("it is the node's own root")));
+        }
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(failed(std::io::Error::other("no file's name")));
+        };
+        let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_DIRECTORY);
+        let within = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | ResolveFlag::RESOLVE_NO_XDEV;
+        let folder = openat2(&self.root, folder, how.resolve(within)).map_err(|e| failed(e.into()))?;
+        let old = fstatat(&folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map_err(|e| failed(e.into()))?;
+        if !file::is(old.st_mode, SFlag::S_IFREG) {
+            return Err(failed(std::io::Error::other("not a regular file")));
+        }
+        let like = Like { mode: old.st_mode & 0o7777, uid: old.st_uid, gid: old.st_gid };
+        let temporary = PathBuf::from(format!("{TEMPORARY}{}.tmp", sys::random_hex128()?));
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let made = openat(&folder, &temporary, flags, Mode::from_bits_truncate(0o600)).map_err(|e| failed(e.into()))?;
+        let attributes = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
+        let done = fill(File::from(made), &attributes, bytes, like, false)
+            .and_then(|()| renameat(&folder, &temporary, &folder, name).map_err(Into::into));
+        done.map_err(|e| {
+            let _ = unlinkat(folder.as_fd(), &temporary, UnlinkatFlags::NoRemoveDir);
+            failed(e)
+        })
     }
 
     /// Whether there is anything.

@@ -9,7 +9,7 @@ use crate::error::NodeError;
 use crate::sys;
 
 /// How the name of a file begins that a crash of ours may leave behind; it ends with `.tmp`.
-const TEMPORARY: &str = ".quilt-gpu.";
+pub(crate) const TEMPORARY: &str = ".quilt-gpu.";
 
 /// Permission bits and owner of a file to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8], like: Mode, sync: bool) -> Result
     if sync { File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed) } else { Ok(()) }
 }
 
-fn fill(mut file: File, old: &Path, bytes: &[u8], like: Mode, sync: bool) -> std::io::Result<()> {
+pub(crate) fn fill(mut file: File, old: &Path, bytes: &[u8], like: Mode, sync: bool) -> std::io::Result<()> {
     file.write_all(bytes)?;
     let made = file.metadata()?;
     if (made.uid(), made.gid()) != (like.uid, like.gid) {

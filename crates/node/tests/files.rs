@@ -226,6 +226,55 @@ fn an_image_leads_nowhere_else() {
     assert!(InRoot::open(&at("etc/inside")).is_err());
 }
 
+/// D41: whatever the image made of the place, nothing outside it changes, and nothing in it but a file that is replaced.
+#[test]
+fn a_file_of_an_image_is_replaced_and_nothing_else() {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir_all(at("image/etc")).unwrap();
+    fs::create_dir_all(at("image/other/deep")).unwrap();
+    fs::create_dir_all(at("etc")).unwrap();
+    for file in ["image/etc/cache", "image/other/cache", "etc/cache"] {
+        fs::write(at(file), file).unwrap();
+    }
+    fs::hard_link(at("image/etc/cache"), at("image/other/twin")).unwrap();
+    fs::set_permissions(at("image/etc/cache"), Permissions::from_mode(0o640)).unwrap();
+    symlink("/etc/cache", at("image/etc/link")).unwrap();
+    symlink("../../../etc", at("image/out")).unwrap();
+    symlink("/other", at("image/turn")).unwrap();
+    mknod(&at("image/etc/pipe"), SFlag::S_IFIFO, nix::sys::stat::Mode::S_IRUSR, 0).unwrap();
+    let root = InRoot::open(&at("image")).unwrap();
+    for (path, part) in [
+        ("/etc/link", "not a regular file"),
+        ("/etc/pipe", "not a regular file"),
+        ("/etc", "not a regular file"),
+        ("/etc/absent", "no such file"),
+        ("/absent/cache", "no such file"),
+        ("/..", "no file's name"),
+    ] {
+        let error = root.replace(Path::new(path), b"ours").unwrap_err().to_string();
+        assert!(error.contains(part), "{path}: {error}");
+    }
+    let before = fs::metadata(at("image/etc/cache")).unwrap();
+    // By a link that leads out, it is the image's own folder of that name.
+    for (path, file) in [("/out/cache", "image/etc/cache"), ("/turn/cache", "image/other/cache")] {
+        root.replace(Path::new(path), b"ours").unwrap();
+        assert_eq!(fs::read(at(file)).unwrap(), b"ours", "{path}");
+    }
+    let after = fs::metadata(at("image/etc/cache")).unwrap();
+    assert_eq!((after.mode(), after.uid(), after.gid()), (before.mode(), before.uid(), before.gid()));
+    assert_ne!(after.ino(), before.ino());
+    assert_eq!(fs::read(at("image/other/twin")).unwrap(), b"image/etc/cache", "another name of the old file");
+    assert_eq!(fs::read(at("etc/cache")).unwrap(), b"etc/cache", "outside");
+    let left = |folder: &str| fs::read_dir(at(folder)).unwrap().count();
+    assert_eq!((left("image/etc"), left("etc")), (3, 1), "a file was left behind");
+    let host = InRoot::open(Path::new("/")).unwrap();
+    assert!(host.replace(Path::new("/etc/hostname"), b"ours").unwrap_err().to_string().contains("the node's own root"));
+}
+
 #[test]
 fn real_magic_links_in_a_root_are_refused() {
     // The machine's own root as an image that shows procfs.

@@ -10,6 +10,8 @@ use integration::{Bundle, DriverFiles, Error, Result, Rootfs, Spec, run};
 
 const DEBIAN: &str = "usr/lib/x86_64-linux-gnu";
 const MUSL: &str = "lib/ld-musl-x86_64.so.1";
+/// An empty file of a driver that no node has.
+pub(crate) const LEFTOVER: &str = "libcuda.so.450.80.02";
 /// Where the first id of a container with a user namespace is on the node.
 const MAPPED: u32 = 100_000;
 
@@ -66,7 +68,8 @@ impl Image {
     pub(crate) fn make(name: &str, folder: PathBuf, programs: &Programs) -> Result<Self> {
         let debian = || Rootfs::debian_like(folder.clone(), &programs.glibc);
         let glibc = |rootfs: Rootfs| {
-            fs::copy("/sbin/ldconfig", rootfs.path.join("usr/bin/ldconfig")).map_err(|e| failed("copy ldconfig", &e))?;
+            fs::copy("/sbin/ldconfig", rootfs.path.join("usr/bin/ldconfig"))
+                .map_err(|e| failed("copy ldconfig", &e))?;
             Ok(rootfs)
         };
         let plain = |rootfs| Self { rootfs, bare: false, shell: true, kind: Kind::Plain };
@@ -96,7 +99,7 @@ impl Image {
             }
             "empty driver files" => {
                 let rootfs = glibc(debian()?)?;
-                for file in ["libcuda.so.1", "libcuda.so.450.80.02", "libnvidia-ml.so.1", "libnvidia-ml.so"] {
+                for file in ["libcuda.so.1", LEFTOVER, "libnvidia-ml.so.1", "libnvidia-ml.so"] {
                     rootfs.write(&format!("{DEBIAN}/{file}"), b"")?;
                 }
                 plain(rootfs.with_ld_cache()?)

@@ -22,6 +22,10 @@ fn loader(array: &[u8]) -> Vec<u8> {
     out
 }
 
+fn on_musl(folders: &[&str]) -> Image {
+    Image::Musl { folders: folders.iter().map(|folder| (*folder).to_owned()).collect() }
+}
+
 #[test]
 fn folders_of_several_distributions() {
     let store = "/nix/store/0123456789abcdfghijklmnpqrsvwxyz-glibc-2.40-66/lib";
@@ -112,15 +116,22 @@ fn images_are_told_by_their_loader() {
     let arm: &[u8] = b"/lib/aarch64-linux-gnu/\0/usr/lib/aarch64-linux-gnu/\0";
     let arm_folders = ["/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
     type Files<'a> = &'a [(&'a str, &'a [u8])];
-    let table: [(u16, bool, Files<'_>, Image); 13] = [
+    let table: [(u16, bool, Files<'_>, Image); 15] = [
         (EM_X86_64, false, &[], Image::NoLoader),
         (EM_X86_64, false, &[(wide, fedora)], glibc(&["/lib64", "/usr/lib64"], &[])),
         (EM_X86_64, false, &[(elsewhere, DEBIAN)], glibc(&DEBIAN_FOLDERS, &[])),
         (EM_X86_64, false, &[(wide, b"?"), (elsewhere, DEBIAN)], glibc(&DEBIAN_FOLDERS, &[])),
-        (EM_X86_64, false, &[(musl, b"")], Image::Musl),
+        (EM_X86_64, false, &[(musl, b"")], on_musl(&["/lib", "/usr/lib", "/usr/local/lib"])),
+        (
+            EM_X86_64,
+            false,
+            &[(musl, b""), ("/etc/ld-musl-x86_64.path", b"/lib/x86_64-linux-musl/\n/opt:lib:/a/../b\n\n")],
+            on_musl(&["/lib/x86_64-linux-musl", "/opt"]),
+        ),
+        (EM_X86_64, false, &[(musl, b""), ("/etc/ld-musl-x86_64.path", b"\xff")], on_musl(&[])),
         (EM_X86_64, false, &[(musl, b""), (wide, DEBIAN)], glibc(&DEBIAN_FOLDERS, &[])),
         // gcompat's stand-in for glibc's loader names no folder.
-        (EM_X86_64, false, &[(musl, b""), (wide, b"gcompat")], Image::Musl),
+        (EM_X86_64, false, &[(musl, b""), (wide, b"gcompat")], on_musl(&["/lib", "/usr/lib", "/usr/local/lib"])),
         (EM_X86_64, false, &[(wide, b"")], glibc(&[], &[])),
         (EM_X86_64, true, &[(wide, fedora), (i386, narrow)], glibc(&["/lib64", "/usr/lib64"], &["/lib", "/usr/lib"])),
         (EM_X86_64, false, &[(wide, fedora), (i386, narrow)], glibc(&["/lib64", "/usr/lib64"], &[])),

@@ -18,6 +18,10 @@ fn debian() -> Image {
     )
 }
 
+fn on_musl(folders: &[&str]) -> Image {
+    Image::Musl { folders: folders.iter().map(|folder| (*folder).to_owned()).collect() }
+}
+
 fn wide<'a>(host_path: &'a str, soname: &'a str) -> Library<'a> {
     Library { host_path, soname: Some(soname), class: Class::Elf64 }
 }
@@ -37,7 +41,7 @@ fn codes(view: &View<'_>) -> Vec<&'static str> {
 #[test]
 fn the_folder_is_one_that_the_loader_searches() {
     let store = "/nix/store/abc-glibc-2.40/lib";
-    let table: [(Image, &[&str], &str, &[&str]); 11] = [
+    let table: [(Image, &[&str], &str, &[&str]); 12] = [
         (debian(), &["/usr/lib/x86_64-linux-gnu", "/usr/lib"], "/usr/lib/x86_64-linux-gnu", &[]),
         (debian(), &["/usr/lib", "/lib"], "/usr/lib", &[]),
         (debian(), &[], "/usr/lib/x86_64-linux-gnu", &[]),
@@ -45,8 +49,9 @@ fn the_folder_is_one_that_the_loader_searches() {
         (glibc(&["/lib64"], &[]), &[], "/lib64", &[]),
         (glibc(&[store], &[]), &["/nix/store"], store, &[]),
         (glibc(&[], &[]), &["/usr/lib"], "/usr/lib64", &["image-loader"]),
-        (Image::Musl, &["/usr/lib"], "/usr/lib", &["image-musl"]),
-        (Image::Musl, &[], "/usr/lib", &["image-musl"]),
+        (on_musl(&["/lib", "/usr/lib"]), &["/usr/lib"], "/usr/lib", &["image-musl"]),
+        (on_musl(&["/lib/x-musl"]), &[], "/lib/x-musl", &["image-musl"]),
+        (on_musl(&[]), &[], "/usr/lib64", &["image-musl"]),
         (Image::NoLoader, &["/bin"], "/usr/lib64", &["image-no-loader"]),
         (Image::NoLoader, &["/nix/store"], "/run/opengl-driver/lib", &[]),
     ];
@@ -122,7 +127,7 @@ fn narrow_libraries_have_a_folder_of_their_own_or_stay_out() {
         // Every folder of the 32-bit loader is one of the 64-bit loader's, too.
         (glibc(&["/lib", "/usr/lib"], &["/lib", "/usr/lib"]), None),
         (glibc(&[], &["/usr/lib64"]), None),
-        (Image::Musl, None),
+        (on_musl(&["/lib"]), None),
         (Image::NoLoader, None),
     ];
     for (row, (image, folder32)) in table.into_iter().enumerate() {
@@ -199,4 +204,38 @@ proptest! {
         }
         prop_assert_eq!(&plan(&debian(), &libraries, |_| existing), &view);
     }
+}
+
+#[test]
+fn the_images_own_files_are_covered_where_its_cache_leads_to_them() {
+    let libraries = [wide("/h/libcuda.so.550", "libcuda.so.1"), narrow("/h/32/libcuda.so.550", "libcuda.so.1")];
+    let view = plan(&debian(), &libraries, |_| true);
+    let ours = view.entries([0x0303, 3], false);
+    let paths = |list: &[Entry<'_>]| list.iter().map(|e| (e.path.to_owned(), e.flags)).collect::<Vec<_>>();
+    let own = ["/usr/lib/x86_64-linux-gnu/libcuda.so.1", "/usr/lib/i386-linux-gnu/libcuda.so.1"];
+    assert_eq!(paths(&ours), [(own[0].to_owned(), 0x0303), (own[1].to_owned(), 3)]);
+    assert_eq!(view.entries([0x0303, 3], true).len(), 4, "plain names too");
+    let entry = |path, flags| Entry { name: "libcuda.so.1", path, flags, hwcap: 0 };
+    let theirs = [
+        entry("/opt/v3/libcuda.so.1", 0x0303),
+        entry("/opt/libcuda.so.1", 0x0303),
+        entry("/opt/libcuda.so.1", 0x0303),
+        entry("/opt/libcuda.so.1", 3),
+        entry("/lib/x86_64-linux-gnu/libcuda.so.1", 0x0303), // the same folder
+        entry("/absent/libcuda.so.1", 0x0303),
+        entry("/opt/../etc/passwd", 0x0303),
+        entry("opt/libcuda.so.1", 0x0303),
+        entry("/opt/arm/libcuda.so.1", 0x0a03),
+        Entry { name: "libz.so.1", ..entry("/opt/libz.so.1", 0x0303) },
+    ];
+    let folder = |path: &str| (path != "/absent").then(|| path.trim_start_matches("/usr").to_owned());
+    let covering = view.covering(&theirs, &ours, folder);
+    let found: Vec<_> = covering.iter().map(|bind| (bind.host_path, bind.container_path.as_str())).collect();
+    assert_eq!(found, [("/h/libcuda.so.550", "/opt/v3/libcuda.so.1"), ("/h/libcuda.so.550", "/opt/libcuda.so.1")]);
+}
+
+#[test]
+fn a_frozen_image_gets_its_libraries_beside_the_nodes() {
+    let view = plan(&frozen(), &[wide("/h/libcuda.so.550", "libcuda.so.1")], |_| false);
+    assert_eq!(view.binds.iter().map(|b| b.container_path.as_str()).next(), Some("/dev/.quilt-gpu/lib/libcuda.so.1"));
 }

@@ -70,11 +70,12 @@ fn entries_are_those_that_ldconfig_writes() {
 }
 
 #[test]
-fn ours_is_the_only_entry_of_its_name_and_abi() {
+fn ours_comes_before_all_others_of_its_name_and_abi() {
     let hwcap = 1 << 62;
     let theirs = [
         entry("libz.so.1", "/usr/lib/libz.so.1"),
         Entry { hwcap, ..entry("libcuda.so.1", "/usr/lib/v3/libcuda.so.1") },
+        entry("libcuda.so.1", "/usr/lib/libcuda.so.1"),
         entry("libcuda.so.1", "/opt/libcuda.so.1"),
         Entry { flags: 3, ..entry("libcuda.so.1", "/usr/lib32/libcuda.so.1") },
     ];
@@ -86,6 +87,9 @@ fn ours_is_the_only_entry_of_its_name_and_abi() {
         ("libz.so.1", "/usr/lib/libz.so.1"),
         ("libnvidia-ml.so.1", "/usr/lib/libnvidia-ml.so.1"),
         ("libcuda.so.1", "/usr/lib/libcuda.so.1"),
+        ("libcuda.so.1", "/usr/lib/v3/libcuda.so.1"),
+        ("libcuda.so.1", "/usr/lib/libcuda.so.1"),
+        ("libcuda.so.1", "/opt/libcuda.so.1"),
         ("libcuda.so.1", "/usr/lib32/libcuda.so.1"),
     ];
     assert_eq!(names, expected.map(|(name, path)| (name.to_owned(), path.to_owned())));
@@ -113,7 +117,7 @@ fn a_cache_that_contradicts_itself_is_left_alone() {
     let good = cache(&[entry("libz.so.1", "/usr/lib/libz.so.1")]);
     let ours = [entry("libcuda.so.1", "/usr/lib/libcuda.so.1")];
     let mut extension_behind_the_end = good.clone();
-    set(&mut extension_behind_the_end, EXTENSION_AT, good.len() + 4);
+    set(&mut extension_behind_the_end, EXTENSION_AT, good.len() as u32 + 4);
     let mut extension_in_the_table = good.clone();
     set(&mut extension_in_the_table, EXTENSION_AT, 4);
     let mut string_in_the_header = good.clone();
