@@ -11,7 +11,7 @@ use contract::config::{DEFAULT_PATH, Host};
 use shim::Setup;
 
 use crate::commands::{
-    audit, cdi, check, completions, contracts, cuda, demo, inventory, lease, manual, source, version,
+    audit, cdi, check, completions, configure, contracts, cuda, demo, inventory, lease, manual, source, version,
 };
 use crate::exit::{Exit, Failure};
 use crate::handover;
@@ -75,6 +75,8 @@ enum Command {
     Cuda(cuda::Args),
     /// What the node's CDI files name, and whether files are right
     Cdi(cdi::Args),
+    /// Makes the runtime known to an engine, or takes that back
+    Configure(configure::Args),
     /// Shows the main job on a made-up node with four GPUs
     Demo(demo::Args),
     /// A completion script for a shell
@@ -90,7 +92,7 @@ enum Command {
 }
 
 /// Commands of later versions: whoever calls one is told so; no help, completion or tip names them.
-const LATER: [&str; 7] = ["stats", "cdi generate", "configure", "doctor", "broker", "vfio", "mig"];
+const LATER: [&str; 6] = ["stats", "cdi generate", "doctor", "broker", "vfio", "mig"];
 
 /// What every command gets.
 pub(crate) struct Context<'a> {
@@ -194,6 +196,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Audit(args) => audit::run(&args, context),
         Command::Cuda(args) => cuda::run(&args, context),
         Command::Cdi(args) => cdi::run(&args, context),
+        Command::Configure(args) => configure::run(&args, context),
         Command::Demo(args) => demo::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
         Command::Man(args) => manual::run(&args),

@@ -5,6 +5,7 @@
 mod child;
 pub mod cli;
 mod commands;
+mod configure;
 mod confine;
 mod demo;
 mod exit;

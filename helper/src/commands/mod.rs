@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod cdi;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod configure;
 pub(crate) mod contracts;
 pub(crate) mod cuda;
 pub(crate) mod demo;

@@ -1,0 +1,160 @@
+//! `quilt-gpu configure ENGINE`: makes the runtime known to an engine, shows what that would change, or takes it back.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::cli::Context;
+use crate::configure::{Action, Ask, Engine, Outcome, configure, link, undo};
+use crate::exit::{Exit, Failure};
+use crate::handover;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The engine
+    engine: Engine,
+    /// Let containers that name no runtime go through quilt-gpu too
+    #[arg(long, conflicts_with = "undo")]
+    default: bool,
+    /// Print what would change, as a unified diff
+    #[arg(long)]
+    dry_run: bool,
+    /// Take back what was changed, byte for byte unless others have changed the file since
+    #[arg(long)]
+    undo: bool,
+    /// Make the engine read its files, by the command that is printed otherwise
+    #[arg(long, conflicts_with = "dry_run")]
+    restart: bool,
+    /// The engine's file, where it is not the usual one
+    #[arg(long, value_name = "FILE")]
+    engine_config: Option<String>,
+    /// The runtime's program [default: quilt-gpu-runtime beside this one]
+    #[arg(long, value_name = "PROGRAM")]
+    runtime: Option<String>,
+    /// Podman, CRI-O: have the hook judge containers of other runtimes, too
+    #[arg(long)]
+    hook: bool,
+}
+
+pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure> {
+    let json = context.json()?;
+    let root = context.setup.config.host.root.to_string();
+    let elsewhere = Path::new(&root) != Path::new("/");
+    if args.restart && elsewhere {
+        return Err(Failure::Usage(format!("--restart is for this machine, and the node is below {root}")));
+    }
+    if args.hook && !matches!(args.engine, Engine::Podman | Engine::Crio) {
+        return Err(Failure::Usage(format!("{} has no folder of hooks; podman and crio have", args.engine.name())));
+    }
+    let program = args.runtime.clone().unwrap_or_else(|| handover::runtime().display().to_string());
+    let hook = args.hook.then(|| program.replace("quilt-gpu-runtime", "quilt-gpu-hook"));
+    if !args.undo {
+        [Some(&program), hook.as_ref()].into_iter().flatten().try_for_each(|program| serves(&root, program))?;
+    }
+    let file = args.engine_config.as_deref().map(absolute).transpose()?;
+    let ask =
+        Ask { engine: args.engine, root: &root, file, program, hook, default: args.default, dry_run: args.dry_run };
+    let mut outcome = if args.undo { undo(&ask)? } else { configure(&ask)? };
+    if !args.undo {
+        let ours = context.setup.path.parent().map(|folder| folder.display().to_string());
+        let folder = if elsewhere { "/etc/quilt-gpu".to_owned() } else { ours.unwrap_or_default() };
+        outcome.notes.extend(link(&root, &folder, &outcome.low_level, args.dry_run)?);
+    }
+    let restarted = args.restart && !outcome.changes.is_empty() && restart(&outcome)?;
+    if json {
+        context.document(&document(args, &outcome, restarted))?;
+    } else {
+        context.out.write_all(told(args, &outcome, restarted).as_bytes())?;
+    }
+    Ok(Exit::Done)
+}
+
+fn absolute(file: &str) -> Result<String, Failure> {
+    if Path::new(file).is_absolute() {
+        return Ok(file.to_owned());
+    }
+    Err(Failure::Usage(format!("--engine-config takes an absolute path of the node's, and {file} is none")))
+}
+
+/// An engine runs this as root: it has to be there, and nobody else's to change.
+fn serves(root: &str, program: &str) -> Result<(), Failure> {
+    let wrong = |why: &str| Err(Failure::Usage(format!("{program} {why}; say where it is with --runtime PROGRAM")));
+    if !program.starts_with('/') {
+        return wrong("is not an absolute path");
+    }
+    let Ok(about) = std::fs::metadata(Path::new(root).join(program.trim_start_matches('/'))) else {
+        return wrong("is not there");
+    };
+    if !about.is_file() || about.mode() & 0o111 == 0 {
+        return wrong("is no program");
+    }
+    if about.uid() != 0 || about.mode() & 0o022 != 0 {
+        return wrong("can be changed by others than root");
+    }
+    Ok(())
+}
+
+fn restart(outcome: &Outcome) -> Result<bool, Failure> {
+    let Some((program, args)) = outcome.restart.as_deref().and_then(<[String]>::split_first) else { return Ok(false) };
+    let words = format!("{program} {}", args.join(" "));
+    let ended = Command::new(program).args(args).status();
+    match ended {
+        Ok(status) if status.success() => Ok(true),
+        Ok(status) => Err(Failure::Internal(format!("the files are written, and `{words}` failed: {status}"))),
+        Err(cause) => Err(Failure::Internal(format!("the files are written, and `{words}` cannot be run: {cause}"))),
+    }
+}
+
+fn action(action: Action) -> &'static str {
+    match action {
+        Action::Made => "made",
+        Action::Edited => "edited",
+        Action::Removed => "removed",
+    }
+}
+
+fn document(args: &Args, outcome: &Outcome, restarted: bool) -> serde_json::Value {
+    let files = outcome.changes.iter();
+    let files: Vec<serde_json::Value> = files
+        .map(|change| json!({ "path": change.path, "action": action(change.action), "diff": change.diff }))
+        .collect();
+    json!({
+        "engine": args.engine.name(),
+        "undo": args.undo,
+        "dry_run": args.dry_run,
+        "changed": !outcome.changes.is_empty(),
+        "files": files,
+        "restart": outcome.restart.as_ref().filter(|_| !outcome.changes.is_empty()),
+        "restarted": restarted,
+        "notes": outcome.notes,
+    })
+}
+
+fn told(args: &Args, outcome: &Outcome, restarted: bool) -> String {
+    let mut out = String::new();
+    // What is around a diff must not be taken for a part of it.
+    let before = if args.dry_run { "# " } else { "" };
+    for change in &outcome.changes {
+        match args.dry_run {
+            true => out.push_str(&change.diff),
+            false => out.push_str(&format!("{}: {}\n", change.path, action(change.action))),
+        }
+    }
+    if outcome.changes.is_empty() {
+        let state = if args.undo { "nothing to undo" } else { "everything is as asked already" };
+        out.push_str(&format!("{before}{}: {state}\n", args.engine.name()));
+    }
+    for note in &outcome.notes {
+        out.push_str(&format!("{before}{note}\n"));
+    }
+    if let (Some(command), false) = (&outcome.restart, outcome.changes.is_empty()) {
+        let words = command.join(" ");
+        out.push_str(&match restarted {
+            true => format!("{before}done: {words}\n"),
+            false => format!("{before}takes effect with: {words}\n"),
+        });
+    }
+    out
+}

@@ -1,0 +1,50 @@
+//! The link beside our configuration that names the low-level runtime. Made where there is none; one that is there is
+//! the operator's.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use contract::config::LOW_LEVEL_LINK;
+
+use super::on_node::OnNode;
+use super::plan::Files;
+use crate::exit::Failure;
+
+/// Where runc and crun are installed, the likeliest first; the engine's own comes before.
+const PLACES: [&str; 10] = [
+    "/usr/local/sbin/runc",
+    "/usr/local/bin/runc",
+    "/usr/sbin/runc",
+    "/usr/bin/runc",
+    "/usr/local/sbin/crun",
+    "/usr/local/bin/crun",
+    "/usr/sbin/crun",
+    "/usr/bin/crun",
+    "/usr/libexec/crio/runc",
+    "/usr/libexec/crio/crun",
+];
+
+/// Makes the link in `folder` on the node, unless one is there; says what it did or what is missing.
+///
+/// # Errors
+/// The link cannot be made.
+pub(crate) fn link(root: &str, folder: &str, likely: &[String], dry_run: bool) -> Result<Option<String>, Failure> {
+    let node = OnNode::below(root);
+    let place = node.place(&format!("{folder}/{LOW_LEVEL_LINK}"));
+    if std::fs::symlink_metadata(&place).is_ok() {
+        return Ok(None);
+    }
+    let known = likely.iter().map(String::as_str).chain(PLACES);
+    let Some(target) = known.into_iter().find(|path| node.exists(path)) else {
+        let why = format!("no runc or crun was found here: install one, then ln -s PROGRAM {}", place.display());
+        return Ok(Some(why));
+    };
+    if !node.exists(folder) {
+        return Ok(Some(format!("containers are made by {target}, as there is no {folder} that names another")));
+    }
+    if !dry_run {
+        let cannot = |cause| Failure::Internal(format!("cannot make the link {}: {cause}", place.display()));
+        symlink(Path::new(target), &place).map_err(cannot)?;
+    }
+    Ok(Some(format!("containers are made by {target}, which the link {} names from now on", place.display())))
+}

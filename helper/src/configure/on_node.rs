@@ -1,0 +1,157 @@
+//! The node's files below its root: reads them, and replaces them so that a crash leaves the old one or the new one.
+//! Links are followed inside that root, and stay.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::Mode as Bits;
+use node::{Mode, write_atomic};
+
+use super::plan::Files;
+use super::text::Trouble;
+use crate::exit::Failure;
+
+/// Most bytes of a configuration.
+const MOST: u64 = 4 << 20;
+
+/// The node below a folder.
+#[derive(Debug)]
+pub(super) struct OnNode {
+    root: PathBuf,
+}
+
+impl OnNode {
+    pub(super) fn below(root: &str) -> Self {
+        Self { root: PathBuf::from(root) }
+    }
+
+    /// Where a path of the node's really is; none where nothing is there.
+    fn real(&self, path: &str) -> std::io::Result<Option<PathBuf>> {
+        let root = open(&self.root, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Bits::empty())?;
+        let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_IN_ROOT);
+        match openat2(&root, path, how) {
+            Ok(found) => {
+                let number = std::os::fd::AsRawFd::as_raw_fd(&found);
+                fs::read_link(format!("/proc/self/fd/{number}")).map(Some)
+            }
+            Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Where a new file at this path would be, and its folders that are to be made, outermost first.
+    fn fresh(&self, path: &str) -> std::io::Result<(PathBuf, Vec<PathBuf>)> {
+        let mut missing: Vec<&std::ffi::OsStr> = Vec::new();
+        let mut above = Path::new(path);
+        loop {
+            let name = above.file_name().ok_or_else(|| std::io::Error::from(ErrorKind::InvalidInput))?;
+            missing.push(name);
+            above = above.parent().unwrap_or(Path::new("/"));
+            let Some(text) = above.to_str() else { return Err(ErrorKind::InvalidInput.into()) };
+            if let Some(real) = self.real(text)? {
+                let mut place = real;
+                let mut folders = Vec::new();
+                while let Some(name) = missing.pop() {
+                    place.push(name);
+                    if !missing.is_empty() {
+                        folders.push(place.clone());
+                    }
+                }
+                // A link that leads nowhere would be replaced by the file.
+                if fs::symlink_metadata(&place).is_ok() {
+                    let why = "it is a link that leads nowhere";
+                    return Err(std::io::Error::new(ErrorKind::NotFound, why));
+                }
+                return Ok((place, folders));
+            }
+        }
+    }
+
+    /// Replaces or makes a file. Gives the folders that had to be made, as the node names them.
+    pub(super) fn write(&self, path: &str, text: &str) -> Result<Vec<String>, Failure> {
+        let cannot = |cause: &dyn std::fmt::Display| Failure::Internal(format!("cannot write {path}: {cause}"));
+        let (place, folders, mode) = match self.real(path).map_err(|cause| cannot(&cause))? {
+            Some(real) => {
+                let about = fs::metadata(&real).map_err(|cause| cannot(&cause))?;
+                let mode = Mode { mode: about.mode() & 0o7777, uid: about.uid(), gid: about.gid() };
+                (real, Vec::new(), mode)
+            }
+            None => {
+                let (place, folders) = self.fresh(path).map_err(|cause| cannot(&cause))?;
+                (place, folders, Mode::root(0o644))
+            }
+        };
+        for folder in &folders {
+            fs::create_dir(folder).map_err(|cause| cannot(&cause))?;
+        }
+        let mode = if nix::unistd::geteuid().is_root() { mode } else { as_we_are(mode) };
+        write_atomic(&place, text.as_bytes(), mode, true).map_err(|cause| cannot(&cause))?;
+        Ok(folders.iter().map(|folder| self.named(folder)).collect())
+    }
+
+    /// Removes a file, and of these folders those that are empty then.
+    pub(super) fn remove(&self, path: &str, folders: &[String]) -> Result<(), Failure> {
+        let cannot = |cause: &dyn std::fmt::Display| Failure::Internal(format!("cannot remove {path}: {cause}"));
+        if let Some(real) = self.real(path).map_err(|cause| cannot(&cause))? {
+            fs::remove_file(real).map_err(|cause| cannot(&cause))?;
+        }
+        for folder in folders.iter().rev() {
+            if let Ok(Some(real)) = self.real(folder) {
+                // One that others have put something into stays.
+                let _ = fs::remove_dir(real);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a path of the node's is for this process, links aside.
+    pub(super) fn place(&self, path: &str) -> PathBuf {
+        let inside = Path::new(path).components().filter(|part| matches!(part, Component::Normal(_)));
+        inside.fold(self.root.clone(), |place, part| place.join(part))
+    }
+
+    fn named(&self, place: &Path) -> String {
+        let inside = place.strip_prefix(&self.root).unwrap_or(place);
+        format!("/{}", inside.to_string_lossy().trim_start_matches('/'))
+    }
+}
+
+/// Without root's rights a file is its writer's.
+fn as_we_are(mode: Mode) -> Mode {
+    Mode { uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw(), ..mode }
+}
+
+impl Files for OnNode {
+    fn text(&self, path: &str) -> Result<Option<String>, Trouble> {
+        let refused = |cause: &dyn std::fmt::Display| Trouble::Refused(format!("cannot be read: {cause}"));
+        let Some(real) = self.real(path).map_err(|cause| refused(&cause))? else { return Ok(None) };
+        let about = fs::metadata(&real).map_err(|cause| refused(&cause))?;
+        if !about.is_file() {
+            return Err(refused(&"it is not a regular file"));
+        }
+        if about.len() > MOST {
+            return Err(refused(&format!("it has {} bytes, and at most {MOST} are read", about.len())));
+        }
+        let bytes = fs::read(&real).map_err(|cause| refused(&cause))?;
+        String::from_utf8(bytes).map(Some).map_err(|error| {
+            let good = error.utf8_error().valid_up_to();
+            let text = String::from_utf8_lossy(error.as_bytes());
+            Trouble::at(&text, good, "this is not UTF-8")
+        })
+    }
+
+    fn names(&self, folder: &str) -> Vec<String> {
+        let Ok(Some(real)) = self.real(folder) else { return Vec::new() };
+        let entries = fs::read_dir(real).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        matches!(self.real(path), Ok(Some(_)))
+    }
+}

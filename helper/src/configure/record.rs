@@ -1,0 +1,93 @@
+//! What an undo needs, kept where a boot does not remove it and only root writes: one file for each engine and main
+//! file.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::PathBuf;
+
+use node::{Mode, TrustError, read_trusted, write_atomic};
+use serde::{Deserialize, Serialize};
+
+use super::on_node::OnNode;
+use super::plan::Done;
+use crate::exit::Failure;
+
+/// The state folder of everything else is gone with the boot; what engines are told is not.
+const FOLDER: &str = "/var/lib/quilt-gpu/configured";
+const SCHEMA: u32 = 1;
+const MOST: usize = 32 << 20;
+
+/// One engine that was configured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) schema: u32,
+    pub(super) engine: String,
+    /// Its files as we left them.
+    pub(super) files: Vec<Done>,
+    /// Folders that were made for them, outermost first.
+    pub(super) folders: Vec<String>,
+}
+
+impl Record {
+    pub(super) fn new(engine: &str) -> Self {
+        Self { schema: SCHEMA, engine: engine.to_owned(), files: Vec::new(), folders: Vec::new() }
+    }
+
+    /// The record of this engine and file.
+    ///
+    /// # Errors
+    /// It is there and not to be trusted.
+    pub(super) fn read(node: &OnNode, engine: &str, file: Option<&str>) -> Result<Option<Self>, Failure> {
+        let path = path(node, engine, file);
+        let bytes = match read_trusted(&path, MOST) {
+            Ok(trusted) => trusted.bytes,
+            Err(TrustError::Missing(_)) => return Ok(None),
+            Err(error) => return Err(Failure::Internal(format!("cannot use the record of what was changed: {error}"))),
+        };
+        let record: Self = serde_json::from_slice(&bytes)
+            .map_err(|cause| Failure::Internal(format!("cannot read {}: {cause}", path.display())))?;
+        if record.schema != SCHEMA {
+            let why = format!("{} is of schema {}, and this program knows {SCHEMA}", path.display(), record.schema);
+            return Err(Failure::Wrong(why));
+        }
+        Ok(Some(record))
+    }
+
+    /// Writes it, in place of the one before.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn write(&self, node: &OnNode, file: Option<&str>) -> Result<(), Failure> {
+        let path = path(node, &self.engine, file);
+        let failed =
+            |cause: &dyn std::fmt::Display| Failure::Internal(format!("cannot write {}: {cause}", path.display()));
+        let folder = path.parent().map(PathBuf::from).unwrap_or_default();
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(&folder).map_err(|cause| failed(&cause))?;
+        // Copies of configurations: others may not be allowed to read those.
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).map_err(|cause| failed(&cause))?;
+        let bytes = serde_json::to_vec_pretty(self)?;
+        write_atomic(&path, &bytes, Mode::root(0o600), true).map_err(|cause| failed(&cause))
+    }
+
+    /// Removes it, and its folder after the last one.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub(super) fn forget(node: &OnNode, engine: &str, file: Option<&str>) -> Result<(), Failure> {
+        let path = path(node, engine, file);
+        fs::remove_file(&path)
+            .map_err(|cause| Failure::Internal(format!("cannot remove {}: {cause}", path.display())))?;
+        for folder in path.ancestors().skip(1).take(2) {
+            if fs::remove_dir(folder).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn path(node: &OnNode, engine: &str, file: Option<&str>) -> PathBuf {
+    let which = file.map(|file| contract::key::sha256(file.as_bytes()));
+    let which = which.as_deref().and_then(|digest| digest.get(..12)).map(|digest| format!("-{digest}"));
+    node.place(&format!("{FOLDER}/{engine}{}.json", which.unwrap_or_default()))
+}
