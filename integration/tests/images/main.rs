@@ -41,7 +41,7 @@ impl Node {
         let text = fs::read_to_string(&config).map_err(|e| Error::new(e.to_string()))?;
         let text = text.replace("[policy]\n", &format!("[policy]\ncapabilities = \"{capabilities}\"\n"));
         fs::write(&config, text).map_err(|e| Error::new(e.to_string()))?;
-        let more = capabilities.contains("video").then_some(MORE).unwrap_or_default();
+        let more = if capabilities.contains("video") { MORE } else { &[] };
         Ok(Self { runc: site.quilt.runc(site.join("runc"))?, site, names: [ALWAYS, more].concat() })
     }
 
