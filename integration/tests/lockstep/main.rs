@@ -1,6 +1,6 @@
-//! Model and real files in lockstep: random sequences of create, delete, crash and change of the node, and after every step
-//! no GPU has two living holders, every living holder has its leases, everything else can be had again, and what was
-//! granted is what the node is.
+//! Model and real files in lockstep: random sequences of create, delete, crash and change of the node, of waiting, sharing and
+//! reservations. After every step no GPU has two living holders who do not share it, nor one and a reservation for another, every
+//! living holder has its leases, everything else can be had again, and what was granted is what the node is.
 //!
 //! `QUILT_LOCKSTEP=1000` plays so many sequences; `QUILT_LOCKSTEP_SEED=7` plays that one alone, and says its steps.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]

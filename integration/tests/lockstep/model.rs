@@ -13,6 +13,9 @@ const UVM_MAJORS: [u64; 2] = [511, 507];
 /// Of a GPU that NVIDIA's driver does not have, nobody looks before each create whether it is still on the bus.
 const NOT_USABLE: [&str; 2] = ["UNKNOWN_GPU", "GPU_UNAVAILABLE"];
 
+/// How many containers are one owner's.
+const OWNED: u64 = 4;
+
 /// The first GPU instance of a GPU that is cut.
 const FIRST_INSTANCE: u64 = 7;
 
@@ -41,6 +44,19 @@ pub(crate) struct Holder {
     pub(crate) known: bool,
     /// Its process runs.
     pub(crate) runs: bool,
+    /// Its owner's others, who share as well, may have them too.
+    pub(crate) shared: bool,
+    /// It was deleted: nobody joins what is left of it.
+    pub(crate) left: bool,
+}
+
+/// What the node's agent reserved, and the node then.
+#[derive(Clone, Debug)]
+pub(crate) struct Reserved {
+    pub(crate) token: String,
+    pub(crate) grants: BTreeSet<Grant>,
+    node: NodeState,
+    libraries: u64,
 }
 
 impl Holder {
@@ -52,8 +68,17 @@ impl Holder {
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) node: NodeState,
+    /// How often a library was replaced.
+    pub(crate) libraries: u64,
     /// Who lives.
     pub(crate) holders: BTreeMap<u64, Holder>,
+    /// What nobody has and nobody else gets.
+    pub(crate) reserved: Vec<Reserved>,
+}
+
+/// Whose the containers are, in the word of the operator: of the first ones one owner's, of the others nobody's.
+pub(crate) fn is_owned(c: u64) -> bool {
+    c < OWNED
 }
 
 /// What a create must come to.
@@ -61,13 +86,15 @@ pub(crate) struct Model {
 pub(crate) enum Answer {
     /// So many of these.
     Granted { from: BTreeSet<Grant>, many: usize },
+    /// The same, or refused because the node is another than when they were reserved.
+    Perhaps { from: BTreeSet<Grant>, many: usize },
     /// Refused with one of these codes.
     Refused(&'static [&'static str]),
 }
 
 impl Model {
     pub(crate) fn new(node: NodeState) -> Self {
-        Self { node, holders: BTreeMap::new() }
+        Self { node, libraries: 0, holders: BTreeMap::new(), reserved: Vec::new() }
     }
 
     /// What is there: GPUs that NVIDIA's driver has, those that are cut by their parts.
@@ -82,15 +109,21 @@ impl Model {
         all
     }
 
-    /// What of it is to be had.
-    fn free(&self) -> BTreeSet<Grant> {
-        let taken: Vec<&Grant> = self.holders.values().flat_map(|holder| &holder.grants).collect();
+    /// What of it is to be had; by who shares, what its owner shares already as well.
+    fn free(&self, shares: bool) -> BTreeSet<Grant> {
+        let in_the_way = self.holders.values().filter(|holder| !shares || !holder.shared || holder.left);
+        let reserved = self.reserved.iter().flat_map(|reserved| &reserved.grants);
+        let taken: Vec<&Grant> = in_the_way.flat_map(|holder| &holder.grants).chain(reserved).collect();
         self.usable().into_iter().filter(|grant| !taken.iter().any(|other| grant.excludes(other))).collect()
     }
 
     /// The whole GPUs that are to be had.
     pub(crate) fn free_gpus(&self) -> BTreeSet<Grant> {
-        self.free().into_iter().filter(|grant| grant.part.is_none()).collect()
+        self.free_to(false)
+    }
+
+    fn free_to(&self, shares: bool) -> BTreeSet<Grant> {
+        self.free(shares).into_iter().filter(|grant| grant.part.is_none()).collect()
     }
 
     pub(crate) fn answer(&self, c: u64, ask: &Ask) -> Answer {
@@ -99,15 +132,28 @@ impl Model {
             return Answer::Refused(&["UNSAFE_SPEC"]);
         }
         match ask {
-            Ask::Count(many) => self.by_count(*many as usize),
+            Ask::Count(many) | Ask::Waiting(many) => self.by_count(*many as usize, false),
+            Ask::Shared(_) if !is_owned(c) => Answer::Refused(&["POLICY"]),
+            Ask::Shared(many) => self.by_count(*many as usize, true),
+            Ask::Reserved => self.by_reservation(),
             Ask::Named { gpu, .. } => self.by_name(*gpu, None),
             Ask::Part { gpu, nth } => self.by_name(*gpu, Some((FIRST_INSTANCE + nth, 0))),
         }
     }
 
-    fn by_count(&self, many: usize) -> Answer {
+    fn by_reservation(&self) -> Answer {
+        let Some(reserved) = self.reserved.first() else { return Answer::Refused(&["CONTRACT_UNTRUSTED"]) };
+        let (from, many) = (reserved.grants.clone(), reserved.grants.len());
+        match reserved.node == self.node && reserved.libraries == self.libraries {
+            true => Answer::Granted { from, many },
+            false => Answer::Perhaps { from, many },
+        }
+    }
+
+    /// What a reservation of so many must come to.
+    pub(crate) fn by_count(&self, many: usize, shares: bool) -> Answer {
         let usable = self.usable().iter().filter(|grant| grant.part.is_none()).count();
-        let free = self.free_gpus();
+        let free = self.free_to(shares);
         match many {
             _ if many > usable => Answer::Refused(&NOT_USABLE),
             _ if many > free.len() => Answer::Refused(&["CAPACITY_FULL"]),
@@ -121,7 +167,7 @@ impl Model {
         if !self.usable().contains(&grant) {
             return Answer::Refused(&NOT_USABLE);
         }
-        match self.free().contains(&grant) {
+        match self.free(false).contains(&grant) {
             true => Answer::Granted { from: [grant].into(), many: 1 },
             false => Answer::Refused(&["CAPACITY_FULL"]),
         }
@@ -131,6 +177,13 @@ impl Model {
     pub(crate) fn words(&self, ask: &Ask) -> String {
         match ask {
             Ask::Count(many) => format!("QUILT_GPU_COUNT={many}"),
+            // Two entries where the spec has one.
+            Ask::Shared(many) => format!("QUILT_GPU_COUNT={many}\",\"QUILT_GPU_SHARING=owner"),
+            Ask::Waiting(many) => format!("QUILT_GPU_COUNT={many}\",\"QUILT_GPU_WAIT=50s"),
+            Ask::Reserved => {
+                let first = self.reserved.first().map_or("00000000000000000000000000000000", |first| &first.token);
+                format!("QUILT_GPU_CONTRACT={first}")
+            }
             Ask::Part { gpu, nth } => {
                 let uuid = self.node.gpus.get(*gpu as usize).map(|(gpu, _)| gpu.uuid.clone()).unwrap_or_default();
                 format!("QUILT_GPU_IDS=MIG-{uuid}/{}/0", FIRST_INSTANCE + nth)
@@ -201,10 +254,23 @@ impl Model {
         };
     }
 
-    /// Two that live and have one GPU, by address or by device number.
+    /// The agent reserved these.
+    pub(crate) fn promised(&mut self, token: String, grants: BTreeSet<Grant>) {
+        self.reserved.push(Reserved { token, grants, node: self.node.clone(), libraries: self.libraries });
+    }
+
+    /// Two that live and have one GPU, by address or by device number, and do not both share it; or one that lives and what is
+    /// reserved for another.
     pub(crate) fn double(&self) -> Option<String> {
-        let all = || self.holders.iter().flat_map(|(c, holder)| holder.grants.iter().map(move |grant| (c, grant)));
-        let same = |(a, x): (&u64, &Grant), (b, y): (&u64, &Grant)| a < b && x.excludes(y);
-        all().find_map(|one| all().find(|two| same(one, *two)).map(|two| format!("{one:?} and {two:?}")))
+        let all =
+            || self.holders.iter().flat_map(|(c, holder)| holder.grants.iter().map(move |grant| (c, holder, grant)));
+        type One<'a> = (&'a u64, &'a Holder, &'a Grant);
+        let same = |(a, of_a, x): One<'_>, (b, of_b, y): One<'_>| {
+            a < b && x.excludes(y) && !(of_a.shared && of_b.shared && is_owned(*a) && is_owned(*b))
+        };
+        let reserved = || self.reserved.iter().flat_map(|reserved| &reserved.grants);
+        all()
+            .find_map(|one| all().find(|two| same(one, *two)).map(|two| format!("{one:?} and {two:?}")))
+            .or_else(|| all().find(|(.., x)| reserved().any(|y| x.excludes(y))).map(|one| format!("{one:?}, reserved")))
     }
 }

@@ -20,7 +20,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::model::{Grant, VERSIONS};
+use crate::model::{Grant, VERSIONS, is_owned};
 use crate::random::{CONTAINERS, GPUS};
 use crate::truth::Files;
 
@@ -33,7 +33,8 @@ pub(crate) struct Place {
     pub(crate) containers: Vec<Container>,
     host: FakeHost,
     pub(crate) quilt: Quilt,
-    runtime: Runc,
+    /// Where the containers of one owner are, and where the others'.
+    runtimes: [Runc; 2],
     spare: Option<Process>,
     began: NodeState,
     now: NodeState,
@@ -80,14 +81,22 @@ impl Place {
         let [loaded, other] = VERSIONS.map(DriverFiles::stand_in);
         let builder = FakeHost::builder(scratch.join("host")).gpus(GPUS);
         let host = builder.stale(&other?).driver(&loaded?).build()?;
-        let options = QuiltOptions { verify: false, low_level: vec![STUB.into()], ..QuiltOptions::default() };
+        let root = |name: &str| scratch.join(name).join("root");
+        let more = format!(
+            "[request]\nmax_wait_seconds = 60\nreservation_seconds = 3600\n[[owners]]\nname = \"red\"\nstate_root = {:?}\n",
+            root("red")
+        );
+        let options = QuiltOptions { verify: false, low_level: vec![STUB.into()], more };
         let quilt = Quilt::install(scratch.join("quilt"), &host, &Binaries::locate()?, &options)?;
-        let runtime = quilt.runc(scratch.join("runtime"))?;
+        let runtimes = [quilt.runc(scratch.join("red"))?, quilt.runc(scratch.join("nobody"))?];
+        if runtimes[0].root() != root("red") {
+            return Err(Error::new(format!("containers are in {}", runtimes[0].root().display())));
+        }
         let hierarchy = hierarchy()?;
         let container = |n: u64| Container::new(n, &scratch, &hierarchy, &format!("quilt-gpu-lockstep-{name}-c{n}"));
         let containers = (0..CONTAINERS).map(container).collect::<Result<_>>()?;
         let began = host.state(VERSIONS[0]);
-        Ok(Self { containers, host, quilt, runtime, spare: None, now: began.clone(), began, scratch })
+        Ok(Self { containers, host, quilt, runtimes, spare: None, now: began.clone(), began, scratch })
     }
 
     /// As it was before anything happened; the node's state is the model's beginning.
@@ -96,7 +105,8 @@ impl Place {
             container.process = None;
             container.original = String::new();
         }
-        for folder in [self.quilt.state(), self.quilt.folder.join("log"), self.runtime.root()] {
+        let [red, nobody] = &self.runtimes;
+        for folder in [self.quilt.state(), self.quilt.folder.join("log"), red.root(), nobody.root()] {
             let _ = fs::remove_dir_all(&folder);
             fs::create_dir_all(&folder).map_err(|cause| told("create", &folder, cause))?;
         }
@@ -127,8 +137,33 @@ impl Place {
         self.folder(c).exists()
     }
 
+    fn runtime(&self, c: u64) -> &Runc {
+        &self.runtimes[usize::from(!is_owned(c))]
+    }
+
     fn folder(&self, c: u64) -> PathBuf {
-        self.runtime.root().join(&self.container(c).id)
+        self.runtime(c).root().join(&self.container(c).id)
+    }
+
+    /// What the node's agent asks: `contract prepare`.
+    pub(crate) fn reserve(&self, many: u64) -> Result<Ran> {
+        let request = self.scratch.join("request.json");
+        let document = format!(r#"{{"name":"job","image":"i","gpu_count":{many},"command":["x"]}}"#);
+        fs::write(&request, document).map_err(|cause| told("write", &request, cause))?;
+        self.quilt.cli(&["contract", "prepare", "--request", &request.to_string_lossy()])
+    }
+
+    /// Whether a token can still be used.
+    pub(crate) fn is_promised(&self, token: &str) -> bool {
+        self.quilt.state().join(format!("reservations/{token}.json")).exists()
+    }
+
+    /// The processes that stand in the queue.
+    pub(crate) fn queue(&self) -> Vec<u64> {
+        let folder = self.quilt.state().join("leases");
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let tickets = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("wait-"));
+        tickets.filter_map(|entry| read_json(&entry.path()).ok()?["holder"]["container"]["pid"].as_u64()).collect()
     }
 
     /// Whether its process runs.
@@ -156,7 +191,7 @@ impl Place {
             None => Process::start()?,
         };
         let container = self.container(c);
-        let mut command = self.runtime.command(&container.id);
+        let mut command = self.runtime(c).command(&container.id);
         command.arg("create").arg("--bundle").arg(&container.bundle);
         command.arg("--pid-file").arg(container.bundle.join("init.pid")).arg(&container.id);
         command.env("QUILT_STUB_INIT", spare.0.id().to_string()).env("QUILT_STUB_CGROUP", &container.group);
@@ -177,7 +212,7 @@ impl Place {
 
     pub(crate) fn delete(&self, c: u64) -> Command {
         let id = &self.container(c).id;
-        let mut command = self.runtime.command(id);
+        let mut command = self.runtime(c).command(id);
         command.args(["delete", "--force", id]);
         command
     }
@@ -231,6 +266,9 @@ impl Place {
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().contains('@') {
                 let lease = read_json(&entry.path())?;
+                if lease["holder"]["reservation"].is_object() {
+                    continue;
+                }
                 let (holder, grant) = lease_of(&lease)?;
                 let deleted = usize::from(lease["holder"]["container"].is_null());
                 leases[deleted].entry(holder).or_insert_with(BTreeSet::new).insert(grant);

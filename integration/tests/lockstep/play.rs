@@ -1,5 +1,7 @@
 //! One sequence, on the node and in the model at once.
 
+mod before;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
@@ -33,7 +35,16 @@ impl<'a> Play<'a> {
     pub(crate) fn step(&mut self, step: &Step) -> Result<()> {
         self.tally.steps += 1;
         match step {
-            Step::Create { c, ask, fate } => self.create(*c, ask, fate)?,
+            Step::Create { c, ask, fate } => {
+                // A token is worth something while the node stays what it was: most are brought at once.
+                if *ask == Ask::Reserved && self.model.reserved.is_empty() && *c > 0 {
+                    self.reserve(1)?;
+                }
+                self.create(*c, ask, fate)?;
+            }
+            Step::Wait { c, many, other } => self.wait(*c, &Ask::Waiting(*many), *other)?,
+            Step::Reserve { many } => self.reserve(*many)?,
+            Step::GiveUp => self.give_up()?,
             Step::Delete { c } => self.delete(*c, true)?,
             Step::DeleteLeaving { c } => self.delete(*c, false)?,
             Step::DeleteKilled { c, after } => self.delete_killed(*c, *after)?,
@@ -59,10 +70,14 @@ impl<'a> Play<'a> {
                 self.delete(c, true)?;
             }
         }
+        while !self.model.reserved.is_empty() {
+            self.give_up()?;
+        }
         self.look()?;
         let usable = self.model.free_gpus().len() as u64;
         if usable > 0 {
             self.create(0, &Ask::Count(usable), &Fate::Whole)?;
+            must(self.place.queue().is_empty(), "the dead are still in the queue")?;
         }
         self.in_step()
     }
@@ -81,7 +96,7 @@ impl<'a> Play<'a> {
             must(status != Some(0), "a container was made a second time")?;
             return self.refused(c, &before, ask, fate, &said);
         }
-        let made = self.changed_to(c, self.place.leases()?.remove(&format!("c{c}")));
+        let made = self.made(c, ask)?;
         match (made, status) {
             (true, _) => self.granted(c, ask, (&before, &were), status),
             (false, Some(0)) => Err(Error::new("create succeeded and there is no container")),
@@ -92,7 +107,7 @@ impl<'a> Play<'a> {
             }
             (false, Some(137)) if matches!(fate, Fate::LowLevelDies { .. }) => {
                 self.tally.undone += 1;
-                must(matches!(before.answer(c, ask), Answer::Granted { .. }), "the low-level runtime was started")?;
+                must(!matches!(before.answer(c, ask), Answer::Refused(_)), "the low-level runtime was started")?;
                 self.nothing_left(c, &left)
             }
             (false, Some(_)) => {
@@ -100,6 +115,17 @@ impl<'a> Play<'a> {
                 self.refused(c, &before, ask, fate, &said)
             }
         }
+    }
+
+    /// What became of a create: whether the container is there, with which GPUs; and whether what was reserved for it still is.
+    fn made(&mut self, c: u64, ask: &Ask) -> Result<bool> {
+        let grants = self.place.leases()?.remove(&format!("c{c}")).unwrap_or_default();
+        let (known, runs) = (self.place.is_known(c), self.place.runs(c));
+        let shared = matches!(ask, Ask::Shared(_));
+        self.model.seen(c, Some(Holder { grants, known, runs, shared, left: false }));
+        let place = &*self.place;
+        self.model.reserved.retain(|reserved| place.is_promised(&reserved.token));
+        Ok(known || runs)
     }
 
     /// Calls create, and does to it what is its fate.
@@ -123,6 +149,7 @@ impl<'a> Play<'a> {
                     _ => change.map_or(Ok(()), Change::apply),
                 });
                 self.model.node = node;
+                self.model.libraries += u64::from(*turn == Turn::Library);
                 return called;
             }
             Fate::Whole => {}
@@ -136,6 +163,11 @@ impl<'a> Play<'a> {
         match status {
             Some(0) => self.tally.granted += 1,
             _ => self.tally.orphans += 1,
+        }
+        match ask {
+            Ask::Reserved => self.tally.redeemed += 1,
+            Ask::Shared(_) if self.shares(c) => self.tally.shared += 1,
+            _ => {}
         }
         let grants = self.model.holders.get(&c).map(|holder| holder.grants.clone()).unwrap_or_default();
         let (contract, config) = (self.place.contract(c)?, read_json(&self.place.config(c))?);
@@ -151,11 +183,18 @@ impl<'a> Play<'a> {
         fits(before, were).or_else(|cause| fits(&after, &files).map_err(|_| cause))
     }
 
+    /// Whether somebody else has one of its GPUs, too.
+    fn shares(&self, c: u64) -> bool {
+        let Some(own) = self.model.holders.get(&c) else { return false };
+        self.model.holders.iter().any(|(other, holder)| *other != c && !holder.grants.is_disjoint(&own.grants))
+    }
+
     fn refused(&mut self, c: u64, before: &Model, ask: &Ask, fate: &Fate, said: &str) -> Result<()> {
         self.tally.refused += 1;
         let is = |codes: &[&str]| codes.iter().any(|code| said.contains(code));
         match (before.answer(c, ask), fate) {
             (Answer::Refused(codes), _) if is(codes) => Ok(()),
+            (Answer::Perhaps { .. }, _) if is(&OVERTAKEN) => Ok(()),
             (_, Fate::Overtaken(..)) if is(&OVERTAKEN) => {
                 self.tally.overtaken += 1;
                 Ok(())
@@ -187,6 +226,9 @@ impl<'a> Play<'a> {
         }
         whole(&mut self.place.delete(c))?.checked()?;
         self.changed(c);
+        if let Some(holder) = self.model.holders.get_mut(&c) {
+            holder.left = true;
+        }
         must(!self.place.is_known(c), "a deleted container is still known")?;
         if !held || self.model.holders.contains_key(&c) {
             return Ok(());
@@ -213,6 +255,7 @@ impl<'a> Play<'a> {
     fn turn(&mut self, turn: Turn) -> Result<()> {
         self.model.node = self.model.turned(turn);
         if turn == Turn::Library {
+            self.model.libraries += 1;
             return self.place.replace_library(&self.model.node.version);
         }
         self.place.drafted(&self.model.node)?.map_or(Ok(()), Change::apply)
@@ -239,6 +282,10 @@ impl<'a> Play<'a> {
         let list = self.place.quilt.cli(&["lease", "list", "--format", "json"])?.checked()?.stdout;
         let list: Vec<Value> = serde_json::from_str(&list).map_err(|e| Error::new(format!("{list}: {e}")))?;
         let seen = self.place.leases()?;
+        let (reserved, list): (Vec<Value>, Vec<Value>) =
+            list.into_iter().partition(|lease| lease["kind"] == "reservation");
+        let promised: usize = self.model.reserved.iter().map(|reserved| reserved.grants.len()).sum();
+        must(reserved.len() == promised, format_args!("{promised} are reserved, and listed are {reserved:?}"))?;
         must(list.len() == seen.values().map(BTreeSet::len).sum::<usize>(), "lease list and leases differ")?;
         let living = self.model.holders.iter().map(|(c, holder)| (format!("c{c}"), holder.grants.clone())).collect();
         must(seen == living, format_args!("leases {seen:?}, alive {living:?}"))
@@ -246,14 +293,9 @@ impl<'a> Play<'a> {
 
     /// A container that lived may not any more.
     fn changed(&mut self, c: u64) {
-        let grants = self.model.holders.get(&c).map(|holder| holder.grants.clone());
-        self.changed_to(c, grants);
-    }
-
-    fn changed_to(&mut self, c: u64, grants: Option<BTreeSet<Grant>>) -> bool {
         let (known, runs) = (self.place.is_known(c), self.place.runs(c));
-        self.model.seen(c, Some(Holder { grants: grants.unwrap_or_default(), known, runs }));
-        known || runs
+        let holder = self.model.holders.get(&c).cloned();
+        self.model.seen(c, holder.map(|holder| Holder { known, runs, ..holder }));
     }
 
     /// Who lives has its leases, whatever happened, and nobody else has one of its GPUs.
@@ -272,7 +314,11 @@ impl<'a> Play<'a> {
 
 fn could_be(grants: &BTreeSet<Grant>, answer: &Answer) -> Result<()> {
     match answer {
-        Answer::Granted { from, many } if grants.len() == *many && grants.is_subset(from) => Ok(()),
+        Answer::Granted { from, many } | Answer::Perhaps { from, many }
+            if grants.len() == *many && grants.is_subset(from) =>
+        {
+            Ok(())
+        }
         _ => Err(Error::new(format!("{grants:?} were granted, not {answer:?}"))),
     }
 }

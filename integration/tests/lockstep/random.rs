@@ -19,6 +19,12 @@ const LONGEST_MICROS: u64 = 6000;
 pub(crate) enum Step {
     /// An engine creates a container.
     Create { c: u64, ask: Ask, fate: Fate },
+    /// An engine creates a container that waits for GPUs; meanwhile one that has some is deleted, or the other one.
+    Wait { c: u64, many: u64, other: u64 },
+    /// The node's agent reserves GPUs.
+    Reserve { many: u64 },
+    /// It gives its oldest reservation up.
+    GiveUp,
     /// The container's process is ended and its container deleted.
     Delete { c: u64 },
     /// The same, and the runtime is killed after this time.
@@ -41,6 +47,12 @@ pub(crate) enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Count(u64),
+    /// So many that its owner's others may have too.
+    Shared(u64),
+    /// So many, and it waits for them.
+    Waiting(u64),
+    /// What was reserved first.
+    Reserved,
     Named {
         gpu: u64,
         by: By,
@@ -127,8 +139,12 @@ impl Random {
     fn step(&mut self) -> Step {
         let c = self.below(CONTAINERS);
         match self.below(100) {
-            0..46 => Step::Create { c, ask: self.ask(), fate: self.fate() },
-            46..56 => Step::Delete { c },
+            0..37 => Step::Create { c, ask: self.ask(), fate: self.fate() },
+            37..41 => Step::Wait { c, many: 1 + self.below(3), other: self.below(CONTAINERS) },
+            41..44 => Step::Reserve { many: 1 + self.below(2) },
+            44 => Step::GiveUp,
+            45..48 => Step::Create { c, ask: Ask::Reserved, fate: self.own_fate() },
+            48..56 => Step::Delete { c },
             56..63 => Step::DeleteKilled { c, after: self.moment() },
             63..67 => Step::DeleteLeaving { c },
             67..71 => Step::Crash { c },
@@ -141,7 +157,9 @@ impl Random {
     }
 
     fn ask(&mut self) -> Ask {
-        match self.below(12) {
+        match self.below(16) {
+            12..15 => Ask::Shared(1),
+            15 => Ask::Shared(2),
             0..5 => Ask::Count(1),
             5..7 => Ask::Count(2),
             7 => Ask::Count(3),
@@ -159,6 +177,14 @@ impl Random {
             5..8 => Fate::Killed(self.moment()),
             8 => Fate::LowLevelDies { after: self.below(2) == 1 },
             _ => Fate::Overtaken(self.turn(), self.moment()),
+        }
+    }
+
+    /// One in which the node stays what it is.
+    fn own_fate(&mut self) -> Fate {
+        match self.fate() {
+            Fate::Overtaken(..) => Fate::Whole,
+            fate => fate,
         }
     }
 

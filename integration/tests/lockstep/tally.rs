@@ -17,6 +17,12 @@ pub(crate) struct Tally {
     /// Refused because the node became another meanwhile.
     pub(crate) overtaken: usize,
     pub(crate) deleted: usize,
+    /// Granted what another has too.
+    pub(crate) shared: usize,
+    /// Granted after others had ended.
+    pub(crate) waited: usize,
+    pub(crate) reserved: usize,
+    pub(crate) redeemed: usize,
 }
 
 impl Tally {
@@ -31,8 +37,9 @@ impl Tally {
         self.counts().into_iter().filter(|(_, many)| *many == 0).map(|(name, _)| name).collect()
     }
 
-    fn counts(&self) -> [(&'static str, usize); 8] {
-        let Self { steps, granted, orphans, killed, undone, refused, overtaken, deleted } = *self;
+    fn counts(&self) -> [(&'static str, usize); 12] {
+        let Self { steps, granted, orphans, killed, undone, refused, overtaken, deleted, .. } = *self;
+        let Self { shared, waited, reserved, redeemed, .. } = *self;
         [
             ("steps", steps),
             ("granted", granted),
@@ -42,12 +49,17 @@ impl Tally {
             ("refused", refused),
             ("refused as overtaken", overtaken),
             ("deleted", deleted),
+            ("shared", shared),
+            ("waited", waited),
+            ("reserved", reserved),
+            ("redeemed", redeemed),
         ]
     }
 
-    fn counts_mut(&mut self) -> [&mut usize; 8] {
-        let Self { steps, granted, orphans, killed, undone, refused, overtaken, deleted } = self;
-        [steps, granted, orphans, killed, undone, refused, overtaken, deleted]
+    fn counts_mut(&mut self) -> [&mut usize; 12] {
+        let Self { steps, granted, orphans, killed, undone, refused, overtaken, deleted, .. } = self;
+        let Self { shared, waited, reserved, redeemed, .. } = self;
+        [steps, granted, orphans, killed, undone, refused, overtaken, deleted, shared, waited, reserved, redeemed]
     }
 }
 
