@@ -99,6 +99,9 @@ pub enum HeldBy {
         pod: Option<PodContainer>,
         /// How long it is kept for a pod from the end of one container to the start of the next.
         seconds: Option<u64>,
+        /// Whose it is, by the word of the operator who reserved.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        owner: Option<String>,
     },
 }
 
@@ -200,6 +203,7 @@ impl FromJson for HeldBy {
                 until: read::field(node, "until")?,
                 pod: read::field(node, "pod")?,
                 seconds: read::field(node, "seconds")?,
+                owner: read::field(node, "owner")?,
             }),
             None => Err(ReadError::new("it must be a container, draining, a name or a reservation")),
         }
@@ -220,8 +224,10 @@ impl HeldBy {
     /// Whose it is, where somebody says so.
     pub(crate) fn owner(&self) -> Option<&str> {
         match self {
-            Self::Container { owner, .. } | Self::Draining { owner, .. } => owner.as_deref(),
-            _ => None,
+            Self::Container { owner, .. } | Self::Draining { owner, .. } | Self::Reservation { owner, .. } => {
+                owner.as_deref()
+            }
+            Self::Name { .. } => None,
         }
     }
 

@@ -62,7 +62,7 @@ pub use files::read as read_plain;
 pub use forced::Forced;
 pub use lease::{HeldBy, Lease, Made, PodContainer};
 pub use liveness::{Liveness, Machine};
-pub use reservation::Reserved;
+pub use reservation::{Reserved, Reserving};
 pub use store::{Holder, Ledger, named_key};
 pub use waiting::{Mark, Place, Waiter};
 

@@ -60,7 +60,7 @@ impl Ledger {
 
     /// Lets the time of a pod's reservation begin now.
     pub(crate) fn prolong(&self, locked: &Locked, mut lease: Lease, tag: &str, now: u64) -> Result<(), LedgerError> {
-        if let HeldBy::Reservation { until, pod: Some(_), seconds: Some(seconds) } = &mut lease.holder {
+        if let HeldBy::Reservation { until, pod: Some(_), seconds: Some(seconds), .. } = &mut lease.holder {
             *until = now.saturating_add(*seconds);
             self.place_lease(locked, tag, &lease)?;
         }

@@ -60,8 +60,21 @@ fn promise_path(token: &str) -> String {
     format!("reservations/{token}.json")
 }
 
+/// For whom GPUs are reserved, and how long.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Reserving<'a> {
+    /// How long the token can be used, in seconds.
+    pub seconds: u64,
+    /// The only container of a pod that may use it.
+    pub pod: Option<&'a PodContainer>,
+    /// Whose the container will be, by the word of who reserves. An engine that attests another refuses it.
+    pub owner: Option<&'a str>,
+    /// The contract's id, when that was given.
+    pub id: Option<&'a str>,
+}
+
 impl Ledger {
-    /// Reserves GPUs for `seconds`, for anybody or for one container of a pod. `build` makes the contract (without a key)
+    /// Reserves GPUs, for anybody or for one container of a pod. `build` makes the contract (without a key)
     /// from what was granted. Who reserves the same for the same container of a pod again gets the same, for as long again;
     /// and so does who names a contract's `id` of its own again.
     ///
@@ -72,11 +85,10 @@ impl Ledger {
         &self,
         inventory: &Inventory,
         request: &Request,
-        seconds: u64,
-        pod: Option<&PodContainer>,
-        id: Option<&str>,
+        whose: &Reserving<'_>,
         build: &mut dyn FnMut(&[Granted]) -> Result<Contract, Refusal>,
     ) -> Result<Reserved, Refusal> {
+        let &Reserving { seconds, pod, owner, id } = whose;
         let internal = |e: &dyn std::fmt::Display| Refusal::internal("ledger", e);
         let token = node::random_hex128().map_err(|e| internal(&e))?;
         let until = self.machine.boot_seconds().map_err(|e| internal(&e))?.saturating_add(seconds);
@@ -90,7 +102,8 @@ impl Ledger {
         if let Some(earlier) = id.map_or(Ok(None), |id| self.reserved_as(&locked, id, pod, request, until))? {
             return Ok(earlier);
         }
-        let holder = HeldBy::Reservation { until, pod: pod.cloned(), seconds: Some(seconds) };
+        let owner = owner.map(str::to_owned);
+        let holder = HeldBy::Reservation { until, pod: pod.cloned(), seconds: Some(seconds), owner };
         let open = self.open_to(pod, request)?;
         let tag = tag(&token);
         let taker = Taker { tag: &tag, memory: &tag, holder: &holder };
@@ -181,6 +194,7 @@ impl Ledger {
         let (boot_id, pod) = (promise.boot_id.clone(), promise.pod.clone());
         let mut contract = promise.for_container(holder.pod.as_ref())?;
         let leases = self.reserved(&locked, token, key, &contract, pod.as_ref())?;
+        let holder = &self.holder_of(token, &leases, holder)?;
         self.owner_may_redeem(&locked, &leases, &contract, holder)?;
         let own: Vec<&Name> = leases
             .iter()
@@ -209,6 +223,18 @@ impl Ledger {
             let _ = locked.remove(&Name::path(&slot::of(gpu), &tag(token)));
         }
         Ok(contract)
+    }
+
+    /// The container with its owner: the engine's word, or that of who reserved, and both must agree.
+    fn holder_of(&self, token: &str, leases: &[Name], holder: &Holder) -> Result<Holder, Refusal> {
+        let own = leases.iter().filter(|lease| lease.token() == Some(token)).filter_map(|lease| self.read(lease).ok());
+        let said = own.map(|lease| lease.holder).find_map(|holder| holder.owner().map(str::to_owned));
+        if said.is_some() && holder.owner.is_some() && said != holder.owner {
+            let message = "the contract is reserved for another owner's container than this one is";
+            let help = "use the token that was prepared for this container";
+            return Err(Refusal::new(Code::ContractUntrusted, "reservation-owner", message, help));
+        }
+        Ok(Holder { owner: holder.owner.clone().or(said), ..holder.clone() })
     }
 
     /// Refuses more than the container's owner may have: whoever reserved did not know whose it would be.

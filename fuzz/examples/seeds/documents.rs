@@ -157,7 +157,7 @@ fn leases() -> Vec<Lease> {
             owner: Some("o".into()),
         },
         HeldBy::Name { name: "vm:x".into() },
-        HeldBy::Reservation { until: 7, pod: Some(pod), seconds: Some(600) },
+        HeldBy::Reservation { until: 7, pod: Some(pod), seconds: Some(600), owner: None },
     ];
     let lease = |holder| Lease {
         version: 1,

@@ -7,7 +7,7 @@ use contract::key::Key;
 use contract::request::{Asked, Request, from_json};
 use contract::{Contract, Refusal};
 use ledger::audit::Kind;
-use ledger::{HeldBy, Ledger, PodContainer, Recipient, Reserved};
+use ledger::{HeldBy, Ledger, PodContainer, Recipient, Reserved, Reserving};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -57,9 +57,19 @@ struct Prepare {
     /// That container's name in the pod
     #[arg(long, value_name = "NAME", requires = "pod")]
     container: Option<String>,
+    /// Whose the container will be: a name of [[owners]], or namespace:NAME. Your word, as the log has it; a container that an
+    /// engine attests to be another's is refused
+    #[arg(long, value_name = "OWNER", value_parser = owner)]
+    owner: Option<String>,
     /// Says why these GPUs and no others
     #[arg(long)]
     explain: bool,
+}
+
+fn owner(text: &str) -> Result<String, String> {
+    let name = text.strip_prefix("namespace:").unwrap_or(text);
+    let plain = contract::key::id_is_plain(name);
+    plain.then(|| text.to_owned()).ok_or("write letters, digits and . - _ +, or namespace: and these".to_owned())
 }
 
 impl Prepare {
@@ -137,11 +147,13 @@ fn reserve(
     let limits = &setup.config.request;
     let seconds = if pod.is_some() { limits.pod_reservation_seconds } else { limits.reservation_seconds };
     let ledger = Ledger::open(setup.state_dir()).map_err(Failure::internal)?.limited(&setup.config);
-    let given = args.id.is_some().then_some(id);
+    let owner = args.owner.as_deref();
+    let whose = Reserving { seconds, pod, owner, id: args.id.is_some().then_some(id) };
     let reserved =
         shim::within_ceilings(request, &setup.config).and_then(|()| inventory::current(setup)).and_then(|inventory| {
-            let reserved = ledger.reserve(&inventory, request, seconds, pod, given, &mut |gpus| {
-                ledger::draft(&inventory, gpus, request, &setup.config.policy, id, Recipient::default(), node::now())
+            let reserved = ledger.reserve(&inventory, request, &whose, &mut |gpus| {
+                let to = Recipient { key: None, owner };
+                ledger::draft(&inventory, gpus, request, &setup.config.policy, id, to, node::now())
             })?;
             Ok((args.explain.then(|| ledger.explain(&inventory, request, &reserved.contract.gpus)), reserved))
         });
@@ -149,6 +161,7 @@ fn reserve(
     let fields = [
         ("contract", reserved.contract.id.as_str().into()),
         ("pod", json!(pod)),
+        ("owner", json!(owner)),
         ("request", json!(request)),
         ("gpus", ledger::audit::gpus(&reserved.contract.gpus)),
         ("seconds", seconds.into()),

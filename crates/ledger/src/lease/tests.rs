@@ -102,7 +102,7 @@ fn names_and_reservations_end_their_own_way() {
     let world = World::new();
     let by_name = lease(HeldBy::Name { name: "vm:a".into() });
     assert!(matches!(standing(&by_name, Token::Void, &world), Standing::Held(_)));
-    let reserved = lease(HeldBy::Reservation { until: 1030, pod: None, seconds: None });
+    let reserved = lease(HeldBy::Reservation { until: 1030, pod: None, seconds: None, owner: None });
     assert_eq!(standing(&reserved, Token::Open, &world), Standing::Held("reserved for 30 s more".into()));
     assert!(matches!(standing(&reserved, Token::Void, &world), Standing::Gone(_)), "without its promise");
     world.with(|w| w.seconds = 1030);

@@ -33,9 +33,12 @@ impl Stage {
     fn reserve(&self, request: &Request, pod: &PodContainer) -> Result<Reserved, Refusal> {
         // Ids differ, as random ones do.
         let id = format!("{:032x}", self.ledger.names().unwrap().len());
-        self.ledger.reserve(&self.node, request, 60, Some(pod), None, &mut |gpus| {
-            Ok(Contract { id: id.clone(), ..contract_for(&self.node, gpus, request, None)? })
-        })
+        self.ledger.reserve(
+            &self.node,
+            request,
+            &crate::Reserving { seconds: 60, pod: Some(pod), ..crate::Reserving::default() },
+            &mut |gpus| Ok(Contract { id: id.clone(), ..contract_for(&self.node, gpus, request, None)? }),
+        )
     }
 
     /// A container of this id whose create runs.

@@ -3,7 +3,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::files::crash;
-use crate::testing::{World, contract_for, count, holder, inventory, ledger, pcis, state};
+use crate::testing::{World, contract_for, count, holder, ids, inventory, ledger, pcis, state};
 
 /// A node with two GPUs, and one way to reserve both.
 struct Stage {
@@ -27,8 +27,9 @@ impl Stage {
 
     fn reserve(&self, n: u32) -> Result<Reserved, Refusal> {
         let request = count(n);
-        self.ledger
-            .reserve(&self.node, &request, 60, None, None, &mut |gpus| contract_for(&self.node, gpus, &request, None))
+        self.ledger.reserve(&self.node, &request, &Reserving { seconds: 60, ..Reserving::default() }, &mut |gpus| {
+            contract_for(&self.node, gpus, &request, None)
+        })
     }
 
     fn holder(&self, id: &str, pid: u32) -> Holder {
@@ -123,7 +124,11 @@ fn given_up_or_never_made() {
     refused(stage.ledger.redeem(&reserved.token, &stage.holder("a", 1)), "reservation-unknown");
     let no = || Err(Refusal::new(Code::DriverNotReady, "x", "no", ""));
     assert_eq!(
-        stage.ledger.reserve(&stage.node, &count(1), 60, None, None, &mut |_| no()).unwrap_err().code,
+        stage
+            .ledger
+            .reserve(&stage.node, &count(1), &Reserving { seconds: 60, ..Reserving::default() }, &mut |_| no())
+            .unwrap_err()
+            .code,
         Code::DriverNotReady
     );
     assert!(stage.tags().is_empty());
@@ -263,4 +268,42 @@ fn an_owner_redeems_no_more_than_it_may_have() {
     stage.world.with(|w| w.alive.remove(&1));
     let last = Holder { owner: Some("red".into()), ..stage.holder("c", 2) };
     assert_eq!(pcis(&stage.ledger.redeem(&reserved.token, &last).unwrap().gpus).len(), 1);
+}
+
+/// The operator's word counts where no engine says whose a container is: for what is kept, for the ceiling, and from then on.
+#[test]
+fn a_reservation_has_the_owner_that_the_operator_says() {
+    // It says why where this is not root.
+    if Stage::new().is_none() {
+        return;
+    }
+    let (dir, world) = (state(), World::new());
+    let node = inventory(3);
+    let mut config = contract::config::Config::default();
+    config.request.max_per_owner = 1;
+    let only = vec!["red".to_owned()];
+    config.internal.0 = vec![contract::owner::Internal { gpus: vec!["nvidia0".into()], kind: None, only }];
+    let ledger = ledger(&dir, &world).limited(&config);
+    let reserve = |owner: Option<&str>, request: &Request| {
+        let whose = Reserving { seconds: 60, owner, ..Reserving::default() };
+        ledger.reserve(&node, request, &whose, &mut |gpus| contract_for(&node, gpus, request, None))
+    };
+    let first = |reserved: Result<Reserved, Refusal>| match reserved {
+        Ok(reserved) => reserved.contract.gpus[0].name(),
+        Err(refusal) => refusal.rule.to_owned(),
+    };
+    assert_eq!(first(reserve(None, &ids(&["nvidia0"]))), "internal-only");
+    assert_eq!(first(reserve(Some("blue"), &ids(&["nvidia0"]))), "internal-only");
+    let reserved = reserve(Some("red"), &count(1)).unwrap();
+    assert_eq!(reserved.contract.gpus[0].name(), "nvidia0");
+    assert_eq!(first(reserve(Some("red"), &count(1))), "owner-ceiling");
+    // An engine that says whose it is says the same, or the token is not for it.
+    let blue = Holder { owner: Some("blue".into()), ..holder(&world, "b", 8) };
+    refused(ledger.redeem(&reserved.token, &blue), "reservation-owner");
+    // It stays red's when it is used by a container that nobody attests.
+    ledger.redeem(&reserved.token, &holder(&world, "a", 7)).unwrap();
+    assert_eq!(first(reserve(Some("red"), &count(1))), "owner-ceiling");
+    let of_blue = reserve(Some("blue"), &count(1)).unwrap();
+    ledger.redeem(&of_blue.token, &blue).unwrap();
+    assert_eq!(first(reserve(Some("green"), &count(1))), "nvidia2");
 }

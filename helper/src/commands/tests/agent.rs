@@ -140,7 +140,7 @@ fn the_policy_refuses_notes_or_does_not_look() {
 }
 
 #[test]
-fn a_reservation_says_why_when_it_is_asked() {
+fn a_reservation_says_why_when_it_is_asked_and_whose_it_is() {
     let Some(node) = Node::make() else { return };
     let file = node.path("request.json");
     fs::write(&file, json!({"gpu_count": 2}).to_string()).unwrap();
@@ -150,7 +150,11 @@ fn a_reservation_says_why_when_it_is_asked() {
         serde_json::from_str(&out).unwrap()
     };
     assert_eq!(answer(&[]).get("why"), None);
-    let asked = answer(&["--explain"]);
+    let (code, _, err) = node.call(&["contract", "prepare", "--request", &file, "--owner", "a b"]);
+    assert!(code == 2 && err.contains("write letters"), "{err}");
+    let asked = answer(&["--explain", "--owner", "namespace:red"]);
+    let (_, log, _) = node.call(&["audit", "--all", "--format", "json"]);
+    assert!(log.contains("\"owner\": \"namespace:red\""), "{log}");
     let why = asked["why"].as_array().unwrap();
     assert!(!why.is_empty() && asked["contract"]["gpus"].as_array().unwrap().len() == 2, "{asked}");
 }
