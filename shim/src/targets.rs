@@ -3,6 +3,7 @@
 //! A mount point made inside a volume stays in the tenant's folder, and a mount inside it may propagate to the host.
 //! Places are compared as folders of the image, not as text: `/lib` and `/usr/lib` are one folder in many images.
 
+use std::cell::RefCell;
 use std::path::Path;
 
 use contract::json::Node;
@@ -30,13 +31,14 @@ pub(crate) fn refuse_covered(
     if volumes.is_empty() {
         return Ok(());
     }
+    let image = Image { root, seen: RefCell::default() };
     let mut folders: Vec<&str> = targets.iter().chain(nodes).flat_map(|target| folders_above(target)).collect();
     contract::order::sort(&mut folders);
     folders.dedup();
-    let folders: Vec<(&str, Place)> = folders.into_iter().map(|folder| (folder, place(root, folder))).collect();
-    let nodes: Vec<(&str, Place)> = nodes.iter().map(|node| (*node, place(root, node))).collect();
+    let folders: Vec<(&str, Place)> = folders.into_iter().map(|folder| (folder, image.place(folder))).collect();
+    let nodes: Vec<(&str, Place)> = nodes.iter().map(|node| (*node, image.place(node))).collect();
     for (index, destination) in volumes {
-        let here = place(root, destination);
+        let here = image.place(destination);
         let refusal = |message: String, help| {
             Refusal::new(Code::UnsafeSpec, "target-in-volume", message, help)
                 .at(format!("/mounts/{index}/destination"), destination)
@@ -70,21 +72,54 @@ fn folders_above(target: &str) -> impl Iterator<Item = &str> {
     target.char_indices().filter(|(at, c)| *c == '/' && *at > 0).filter_map(|(at, _)| target.get(..at))
 }
 
-fn place(root: Option<&InRoot>, path: &str) -> Place {
-    let there = |path: &str| root.and_then(|root| root.file_id(Path::new(path)).ok()).map(|id| (id.dev, id.ino));
-    // As it is written first: only the image tells where `..` leads behind a link.
-    if let Some(id) = there(path) {
-        return Place { there: Some(id), rest: Vec::new() };
+/// Most folders of an image that are remembered.
+const MOST_SEEN: usize = 64;
+
+/// Device and inode of a file; nothing where nothing is.
+type There = Option<(u64, u64)>;
+
+/// The root of the container, each folder looked at once: volumes lie beside each other.
+struct Image<'r> {
+    root: Option<&'r InRoot>,
+    seen: RefCell<Vec<(String, There)>>,
+}
+
+impl Image<'_> {
+    fn there(&self, path: &str) -> There {
+        self.root.and_then(|root| root.file_id(Path::new(path)).ok()).map(|id| (id.dev, id.ino))
     }
-    let path = guard::clean(path);
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    for depth in (0..=parts.len()).rev() {
-        let (front, rest) = parts.split_at(depth);
-        if let Some(id) = there(&format!("/{}", front.join("/"))) {
-            return Place { there: Some(id), rest: rest.iter().map(|part| (*part).to_owned()).collect() };
+
+    fn folder(&self, path: String) -> There {
+        if let Some((_, known)) = self.seen.borrow().iter().find(|(seen, _)| *seen == path) {
+            return *known;
         }
+        let there = self.there(&path);
+        let mut seen = self.seen.borrow_mut();
+        if seen.len() < MOST_SEEN {
+            seen.push((path, there));
+        }
+        there
     }
-    Place { there: None, rest: parts.into_iter().map(str::to_owned).collect() }
+
+    fn place(&self, path: &str) -> Place {
+        // As it is written first: only the image tells where `..` leads behind a link.
+        if let Some(id) = self.there(path) {
+            return Place { there: Some(id), rest: Vec::new() };
+        }
+        let clean = guard::clean(path);
+        let parts: Vec<&str> = clean.split('/').filter(|part| !part.is_empty()).collect();
+        for depth in (0..=parts.len()).rev() {
+            let (front, rest) = parts.split_at(depth);
+            let folder = format!("/{}", front.join("/"));
+            if folder == path {
+                continue;
+            }
+            if let Some(id) = self.folder(folder) {
+                return Place { there: Some(id), rest: rest.iter().map(|part| (*part).to_owned()).collect() };
+            }
+        }
+        Place { there: None, rest: parts.into_iter().map(str::to_owned).collect() }
+    }
 }
 
 #[cfg(test)]
