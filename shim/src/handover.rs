@@ -26,7 +26,7 @@ pub(crate) fn state_root(call: &Call<'_>, low_level: &Path) -> PathBuf {
     let path = std::path::absolute(&named).unwrap_or(named);
     // The folder itself may not exist before the first container: resolve as far as there is something to resolve.
     for folder in path.ancestors() {
-        if let Ok(real) = folder.canonicalize() {
+        if let Ok(real) = node::real_path(folder) {
             return path
                 .strip_prefix(folder)
                 .map_or(real.clone(), |rest| if rest.as_os_str().is_empty() { real } else { real.join(rest) });

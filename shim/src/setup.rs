@@ -98,7 +98,7 @@ impl Setup {
     /// Folders that no tenant may bind, links resolved where they exist.
     #[must_use]
     pub fn own_paths(&self) -> Vec<String> {
-        let real = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned()).display().to_string();
+        let real = |folder: &Path| node::real_path(folder).unwrap_or_else(|_| folder.to_owned()).display().to_string();
         // No link leads to a file that was read as trusted.
         let folder = if self.bytes.is_empty() { real(self.folder()) } else { self.folder().display().to_string() };
         vec![real(self.state_dir()), real(self.log_dir()), folder]
@@ -107,7 +107,7 @@ impl Setup {
     /// Programs that run as root on this node for containers, links resolved where it matters: whoever writes one is root.
     #[must_use]
     pub(crate) fn programs(&self, low_level: Option<&Path>) -> Vec<String> {
-        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string();
+        let real = |path: &Path| node::real_path(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
         let own = std::env::current_exe().unwrap_or_else(|_| "/usr/bin/quilt-gpu-runtime".into());
         // What lies beside the running program is found as it stands there.
         let beside = |path: PathBuf| {

@@ -100,6 +100,10 @@ impl Ledger {
     /// # Errors
     /// `CONTRACT_UNTRUSTED` when others than root could have written it, or when it is not exactly a contract for this key.
     pub fn contract(&self, key: &Key) -> Result<Option<Contract>, Refusal> {
+        // Most containers that somebody asks about have none: one look settles it.
+        if !self.has_contract(key) {
+            return Ok(None);
+        }
         let path = self.path(&contract_path(key));
         let Some(bytes) = trusted(&path, MAX_CONTRACT)? else { return Ok(None) };
         let contract =
@@ -176,7 +180,9 @@ impl Ledger {
     }
 
     pub(crate) fn has_contract(&self, key: &Key) -> bool {
-        self.path(&contract_path(key)).exists()
+        // Whatever lies there is looked at: a link is none, and not nothing.
+        let there = self.path(&contract_path(key)).symlink_metadata();
+        there.map_or_else(|error| error.kind() != std::io::ErrorKind::NotFound, |_| true)
     }
 
     pub(crate) fn has_original(&self, key: &Key) -> bool {

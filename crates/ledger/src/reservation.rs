@@ -107,7 +107,7 @@ impl Ledger {
         let open = self.open_to(pod, request)?;
         let tag = tag(&token);
         let taker = Taker { tag: &tag, memory: &tag, holder: &holder };
-        let gpus = self.lease_out(&locked, &open, inventory, request, &taker)?;
+        let gpus = self.lease_out(&locked, self.listing()?, &open, inventory, request, &taker)?;
         let promised = build(&gpus).and_then(|contract| {
             self.refuse_known(&contract.id)?;
             let promise = Promise { version: 1, boot_id, until, pod: pod.cloned(), contract };

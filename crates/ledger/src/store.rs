@@ -142,7 +142,12 @@ impl Ledger {
 
     /// Names of all leases, in order.
     pub(crate) fn names(&self) -> Result<Vec<Name>, LedgerError> {
-        Ok(in_order(&files::names(&self.path("leases"))?))
+        Ok(in_order(&self.listing()?))
+    }
+
+    /// Names of all files of leases and of who waits for them.
+    pub(crate) fn listing(&self) -> Result<Vec<String>, LedgerError> {
+        files::names(&self.path("leases"))
     }
 
     pub(crate) fn read(&self, name: &Name) -> Result<Lease, String> {
@@ -161,15 +166,15 @@ impl Ledger {
     /// nothing); `INTERNAL` when the state folder fails.
     pub fn grant(&self, inventory: &Inventory, request: &Request, holder: &Holder) -> Result<Vec<Granted>, Refusal> {
         let locked = self.lock()?;
-        let leases = self.names()?;
-        self.refuse_living(&leases, holder)?;
+        let listing = self.listing()?;
+        self.refuse_living(&in_order(&listing), holder)?;
         let (tag, memory) = (holder.key.as_str(), holder.memory());
         let mut held_by = holder.held_by(&*self.machine);
         if let HeldBy::Container { sharing, .. } = &mut held_by {
             *sharing = Some(request.terms.sharing).filter(|sharing| *sharing == Sharing::Owner);
         }
         let taker = Taker { tag, memory: memory.as_str(), holder: &held_by };
-        let gpus = self.lease_out(&locked, &[], inventory, request, &taker)?;
+        let gpus = self.lease_out(&locked, listing, &[], inventory, request, &taker)?;
         // Advice for the next time: what cannot be remembered keeps nobody from a GPU.
         let _ = self.remember(&locked, taker.memory, &gpus.iter().map(slot::of).collect::<Vec<_>>());
         Ok(gpus)
@@ -209,7 +214,7 @@ impl Ledger {
         let locked = self.lock()?;
         let key = named_key(name);
         let taker = Taker { tag: key.as_str(), memory: key.as_str(), holder: &HeldBy::Name { name: name.to_owned() } };
-        self.lease_out(&locked, &[], inventory, request, &taker)
+        self.lease_out(&locked, self.listing()?, &[], inventory, request, &taker)
     }
 
     /// A second container of the same key must not take over the GPUs of the first.
@@ -242,11 +247,12 @@ impl Ledger {
             .then(|| format!("processes are left in its cgroup {cgroup}"))
     }
 
-    /// Allocates and writes leases. Leases on the slots in `open` are not in the way. Nothing is left of it
+    /// Allocates and writes leases; `listing` is what lies beside them now. Leases on the slots in `open` are not in the way. Nothing is left of it
     /// when it fails.
     pub(crate) fn lease_out(
         &self,
         locked: &Locked,
+        listing: Vec<String>,
         open: &[String],
         inventory: &Inventory,
         request: &Request,
@@ -258,15 +264,15 @@ impl Ledger {
             HeldBy::Container { pid, start, .. } => Some(Process { pid: *pid, start: *start }),
             _ => None,
         };
-        let choose = || {
-            let listing = files::names(&self.path("leases"))?;
-            let ahead = self.ahead(locked, &listing, me)?;
-            let leases: Vec<Name> =
-                in_order(&listing).into_iter().filter(|lease| !open.contains(&lease.slot)).collect();
+        let choose = |listing: &[String]| {
+            let ahead = self.ahead(locked, listing, me)?;
+            let leases: Vec<Name> = in_order(listing).into_iter().filter(|lease| !open.contains(&lease.slot)).collect();
             self.choose(&leases, &ahead, inventory, request, taker)
         };
-        let (gpus, own) = match choose() {
-            Err(refusal) if may_be_the_deads(&refusal) && self.reclaim_locked(locked)? > 0 => choose()?,
+        let (gpus, own) = match choose(&listing) {
+            Err(refusal) if may_be_the_deads(&refusal) && self.reclaim_locked(locked)? > 0 => {
+                choose(&self.listing()?)?
+            }
             other => other?,
         };
         let same = own.len() == gpus.len() && gpus.iter().all(|gpu| own.contains(&slot::of(gpu)));

@@ -2,7 +2,9 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use contract::inventory::FileId;
 use nix::sys::stat::{FileStat, SFlag, fstat, stat};
@@ -43,8 +45,18 @@ fn to_end(file: &File, room: usize, max: usize) -> std::io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// It is not there, or may not be looked at.
-pub fn file_id(path: &std::path::Path) -> Result<FileId, NodeError> {
+pub fn file_id(path: &Path) -> Result<FileId, NodeError> {
     stat(path).map(|stat| id(&stat)).map_err(|e| NodeError::new("look at", path.display().to_string(), e))
+}
+
+/// A path with all links resolved, as the kernel knows it: three calls, however many folders are on the way.
+///
+/// # Errors
+/// It is not there, or may not be looked at.
+pub fn real_path(path: &Path) -> std::io::Result<PathBuf> {
+    let handle = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;
+    // Without procfs each part is asked for.
+    std::fs::read_link(format!("/proc/self/fd/{}", handle.as_raw_fd())).or_else(|_| path.canonicalize())
 }
 
 pub(crate) fn id_of(fd: impl AsFd) -> nix::Result<(FileStat, FileId)> {
