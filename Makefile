@@ -14,7 +14,7 @@ ENGINES := daemon.json containerd-version-2.toml containerd-version-3.toml crio.
 # What looks at the GPUs before engines start.
 UNIT    := quilt-gpu-inventory.service
 
-.PHONY: build static dynamic prepare demo test conformance fuzz gpu-prepare gpu lint install uninstall clean
+.PHONY: build static dynamic prepare demo test bench conformance fuzz gpu-prepare gpu lint install uninstall clean
 
 build: static dynamic
 
@@ -58,6 +58,15 @@ conformance: prepare build
 	integration/setup.sh $(if $(QUICK),suites,runtime-tools)
 	integration/conformance/runc.sh $(if $(QUICK),--quick)
 	$(if $(QUICK),,integration/conformance/runtime-tools.sh)
+
+# What it costs, into docs/benchmarks.md. PEER=DIR: beside NVIDIA's nvidia-container-runtime and nvidia-cdi-hook, built there.
+# ROUNDS=100: starts of each. crun takes control groups of one version only, so all of it has a mount namespace of its own.
+bench: prepare build
+	RUSTFLAGS="$(STATIC_FLAGS)" $(CARGO) build --locked --release --target $(HOST) -p floor
+	$(CARGO) build --locked -p integration --bin quilt-stub
+	$(CARGO) build --locked -p bench
+	unshare --mount --propagation private sh -c '{ umount /sys/fs/cgroup/unified 2>/dev/null || true; } && \
+	    exec target/debug/quilt-bench run docs $(or $(ROUNDS),100)'
 
 # New inputs for every reader of hostile input, FUZZ_S seconds each; TARGET=guard: that one alone. Needs a nightly compiler
 # and cargo-fuzz. What is known already is tried by make test, on any compiler.

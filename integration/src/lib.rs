@@ -35,7 +35,7 @@ pub use error::{Error, Result};
 pub use fleet::Fleet;
 pub use host::{Builder, Change, FakeGpu, FakeHost, Held, Instance, Layout, NodeState};
 pub use must::must;
-pub use process::{Ran, run};
+pub use process::{Ran, Used, measured, run};
 pub use quilt::{Quilt, QuiltOptions};
 pub use report::{filter_words, root_for, say};
 pub use room::{Groups, Room, Root};

@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use crate::error::{Context, Error, Result};
+use crate::sys;
 
 /// How often a program that does not end is reminded that a child may have.
 const REMINDER: Duration = Duration::from_secs(2);
@@ -101,6 +102,34 @@ pub(crate) fn run_into(
         pause = (pause * 2).min(Duration::from_millis(10));
     };
     Ok(Ran { status, stdout: read_back(&mut out)?, stderr: read_back(&mut err)?, command: line })
+}
+
+/// What one run of a program took.
+#[derive(Clone, Copy, Debug)]
+pub struct Used {
+    /// From before it was started to after it had ended.
+    pub wall: Duration,
+    /// Processor time, its own and that of the processes it waited for.
+    pub processor: Duration,
+}
+
+/// Runs a program to its end, however long that takes, with nothing to read or to write to, and measures it.
+///
+/// # Errors
+/// It cannot be started, or does not exit with 0.
+pub fn measured(command: &mut Command) -> Result<Used> {
+    let line = command_line(command);
+    let mut err = tempfile::tempfile().cannot(|| "make a temporary file".into())?;
+    let twin = err.try_clone().cannot(|| "duplicate a descriptor".into())?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(twin);
+    let begin = Instant::now();
+    let child = command.spawn().cannot(|| format!("start {line}"))?;
+    let (status, processor) = sys::wait_for(child.id()).cannot(|| format!("wait for {line}"))?;
+    let wall = begin.elapsed();
+    match status {
+        0 => Ok(Used { wall, processor }),
+        _ => Err(Error::new(format!("{line}: raw status {status}: {}", read_back(&mut err)?))),
+    }
 }
 
 /// Runs a tool whose failure is the fixture's failure, for its standard output.

@@ -91,3 +91,20 @@ pub(crate) fn call(library: &str, function: &str, arguments: &[usize]) -> Result
     // give an int. That the addresses live through the call is the caller's: `cuda` keeps what it passes on its own stack.
     Ok(unsafe { std::mem::transmute::<*mut c_void, Raw>(symbol)(a, b, c, d, e, f, g, h, i, j, k) })
 }
+
+/// Waits for a child, and gives its raw status with the processor time that it and those it waited for used.
+pub(crate) fn wait_for(pid: u32) -> io::Result<(c_int, std::time::Duration)> {
+    let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
+    let mut status = 0;
+    // SAFETY: a struct of integers, for which zeros are values.
+    let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both are valid for the call, which writes them.
+    if unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut used) } != pid {
+        return Err(io::Error::last_os_error());
+    }
+    let time = |t: libc::timeval| {
+        let micros = u64::try_from(t.tv_sec * 1_000_000 + t.tv_usec).unwrap_or(0);
+        std::time::Duration::from_micros(micros)
+    };
+    Ok((status, time(used.ru_utime) + time(used.ru_stime)))
+}

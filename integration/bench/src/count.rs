@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::process::Stdio;
 use std::time::Duration;
 
 use integration::{Error, Result, run};
@@ -70,4 +71,33 @@ pub fn instructions(scene: &Scene<'_>, profile: &str) -> Result<u64> {
         }
     }
     Err(Error::new(format!("valgrind counted nothing: {log}")))
+}
+
+/// Most memory that a scene's own process had at a time, in KiB. The kernel's own number of it counts what started the
+/// process, too, so the process is held before its end and asked.
+///
+/// # Errors
+/// strace fails, or the process was not seen.
+pub fn memory(scene: &Scene<'_>) -> Result<u64> {
+    scene.node().end_with(LowLevel::Ends)?;
+    scene.reset()?;
+    let tracer = ["strace", "-qq", "-o", "/dev/null", "-e", "trace=execve,exit_group", "-e"].map(OsString::from);
+    let held = OsString::from("inject=execve,exit_group:delay_enter=40000");
+    let tracer: Vec<OsString> = tracer.into_iter().chain([held]).collect();
+    let mut command = scene.under(&tracer);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut strace = command.spawn().map_err(|e| Error::new(format!("cannot start strace: {e}")))?;
+    let mut most = 0;
+    while strace.try_wait().map_err(|e| Error::new(format!("cannot wait for strace: {e}")))?.is_none() {
+        let children = format!("/proc/{0}/task/{0}/children", strace.id());
+        let child = fs::read_to_string(children).unwrap_or_default();
+        let status = fs::read_to_string(format!("/proc/{}/status", child.trim())).unwrap_or_default();
+        let told = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+        if told("Name:").starts_with("quilt-gpu-runti") {
+            let peak = told("VmHWM:").trim_end_matches(" kB").parse().unwrap_or(0);
+            most = most.max(peak);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    if most == 0 { Err(Error::new("the process was not seen")) } else { Ok(most) }
 }

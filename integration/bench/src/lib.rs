@@ -3,6 +3,12 @@
 //!
 //! Measures the installed programs from outside, and knows none of their insides.
 
+pub mod contests;
 pub mod count;
 pub mod figures;
+pub mod growth;
+pub mod peer;
+pub mod plot;
+pub mod race;
+pub mod report;
 pub mod scene;

@@ -1,25 +1,72 @@
 //! `quilt-bench`: counts and times what quilt-gpu costs. `make bench` runs it.
 #![allow(clippy::print_stdout)]
 
-use bench::{count, figures};
-use integration::Result;
+use std::path::Path;
+
+use bench::contests::{alone, at_once, machine, over, version};
+use bench::peer::Nvidia;
+use bench::report::{self, Measured};
+use bench::{count, figures, growth};
+use integration::{Error, Result};
+
+const HELP: &str = "quilt-bench run DOCS [ROUNDS]      everything, into DOCS/benchmarks.md and its drawings
+quilt-bench count                  the counts that are held to a file
+quilt-bench trace SCENE            the system calls of one of them
+quilt-bench profile SCENE FILE     where its instructions are, for callgrind_annotate";
 
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["run", docs] => all(Path::new(docs), 100),
+        ["run", docs, rounds] => {
+            all(Path::new(docs), rounds.parse().map_err(|_| Error::new(format!("{rounds} is no number of rounds")))?)
+        }
         ["count"] => figures::measured().map(|(size, figures)| print!("{}", figures::text(size, &figures))),
-        ["trace", name] => figures::each(|scene| {
-            if scene.name == *name {
-                println!("{}", count::traced(scene)?);
-            }
+        ["trace", name] => one(name, |scene| count::traced(scene).map(|trace| print!("{trace}"))),
+        ["profile", name, file] => {
+            one(name, |scene| count::instructions(scene, file).map(|told| println!("{told} instructions")))
+        }
+        _ => {
+            println!("{HELP}");
             Ok(())
-        }),
-        ["profile", name, file] => figures::each(|scene| {
-            if scene.name == *name {
-                println!("{}", count::instructions(scene, file)?);
-            }
-            Ok(())
-        }),
-        _ => Ok(()),
+        }
     }
+}
+
+fn one(name: &str, act: impl Fn(&bench::scene::Scene<'_>) -> Result<()>) -> Result<()> {
+    figures::each(|scene| if scene.name == name { act(scene) } else { Ok(()) })
+}
+
+fn all(docs: &Path, rounds: usize) -> Result<()> {
+    let (runc, crun) = ("/usr/sbin/runc", "/usr/bin/crun");
+    let date = std::process::Command::new("date").args(["--utc", "+%d %B %Y"]).output();
+    let date = date.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned()).unwrap_or_default();
+    let peer = Nvidia::given().map_or("NVIDIA's runtime: not given (PEER=)".to_owned(), |peer| {
+        format!("NVIDIA's runtime in cdi mode: {}", peer.version())
+    });
+    let head = vec![
+        format!("{date}, quilt-gpu {}", env!("CARGO_PKG_VERSION")),
+        machine(),
+        format!("{}; {}", version(runc), version(crun)),
+        peer,
+        "no GPU: a made-up node, whose driver files are stand-ins".to_owned(),
+    ];
+    println!("wrappers alone");
+    let alone = alone(rounds)?;
+    let mut races = Vec::new();
+    for (name, path) in [("crun", crun), ("runc", runc)] {
+        println!("containers over {name}");
+        races.push((name.to_owned(), over(Path::new(path), rounds)?));
+    }
+    println!("sixty-four at once");
+    let at_once = at_once(rounds.div_ceil(5))?;
+    println!("counts");
+    let counts = figures::measured()?;
+    let mut memory = Vec::new();
+    figures::each(|scene| {
+        memory.push((scene.name.clone(), count::memory(scene)?));
+        Ok(())
+    })?;
+    let measured = Measured { head, alone, over: races, at_once, counts, memory, growth: growth::all()? };
+    report::write(docs, &measured)
 }

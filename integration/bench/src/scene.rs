@@ -36,6 +36,8 @@ pub struct Node {
     /// The node.
     pub host: FakeHost,
     binaries: Binaries,
+    /// What is at the end of the way to the container.
+    pub low_level: PathBuf,
     scratch: Scratch,
 }
 
@@ -45,14 +47,23 @@ impl Node {
     /// # Errors
     /// The programs were not built, or a part of the node could not be made.
     pub fn new(change: impl FnOnce(Builder) -> Builder) -> Result<Self> {
+        Self::over(None, change)
+    }
+
+    /// The same over a real low-level runtime, where there is one, with verification on.
+    ///
+    /// # Errors
+    /// As [`Node::new`].
+    pub fn over(runtime: Option<&Path>, change: impl FnOnce(Builder) -> Builder) -> Result<Self> {
         let scratch = Scratch::new()?;
         let files = DriverFiles::stand_in(DRIVER)?;
         let host = change(FakeHost::builder(scratch.join("host")).driver(&files)).build()?;
-        let low_level = scratch.join("low-level");
-        let options = QuiltOptions { verify: false, low_level: vec![low_level], ..QuiltOptions::default() };
+        let low_level = runtime.map_or_else(|| scratch.join("low-level"), Path::to_owned);
+        let options =
+            QuiltOptions { verify: runtime.is_some(), low_level: vec![low_level.clone()], ..QuiltOptions::default() };
         let binaries = Binaries::locate()?;
         let quilt = Quilt::install(scratch.join("quilt"), &host, &binaries, &options)?;
-        let node = Self { quilt, host, binaries, scratch };
+        let node = Self { quilt, host, binaries, low_level, scratch };
         node.end_with(LowLevel::Ends)?;
         node.refresh()?;
         let nowhere = Rootfs { path: node.join("no-rootfs") };
@@ -131,6 +142,36 @@ pub struct Scene<'a> {
 }
 
 impl Scene<'_> {
+    /// Puts back the bundle alone.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn put_back(&self) -> Result<()> {
+        write(&self.bundle.config(), &self.original)
+    }
+
+    /// Makes this the bundle's `config.json` from now on.
+    ///
+    /// # Errors
+    /// As [`Scene::put_back`].
+    pub fn replace(&mut self, spec: &serde_json::Value) -> Result<()> {
+        self.original = spec.to_string().into_bytes();
+        self.put_back()
+    }
+
+    /// A call of this scene, made by another program.
+    pub fn by(&self, program: &Path, verb: Verb) -> Command {
+        let mut command = Command::new(program);
+        command.args(self.words(verb, ID, &self.bundle)).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        command.envs([self.node.quilt.env()]).current_dir("/");
+        command
+    }
+
+    /// The runtime.
+    pub fn runtime(&self) -> &Path {
+        &self.node.binaries.runtime
+    }
+
     /// Puts node and bundle back to before the call. For what comes after a `create`, that is made first.
     ///
     /// # Errors
