@@ -67,6 +67,10 @@ fn nvidia_smi(own: &Path, root: &str, program: &DriverFile, library: &Library) -
         let inside = Path::new(path).strip_prefix(&real).map(|inside| Path::new("/").join(inside));
         inside.map_err(|_| Silence::failed(SMI, format!("{path} does not lie in {root}")))
     };
+    // The loader takes a list there.
+    if library.host_path.contains([' ', ':']) {
+        return Err(Silence::failed(SMI, format!("{} cannot be preloaded by that path", library.host_path)));
+    }
     let mut command = Command::new(own);
     command.args(["source", "program", root]).arg(inside(&program.host_path)?).arg(judged::word(&program.id));
     command.arg(inside(&library.host_path)?).arg(judged::word(&library.id)).args(["--", "-q", "-x"]);

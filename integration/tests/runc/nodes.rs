@@ -61,6 +61,28 @@ fn manifests_come_with_graphics_firmware_and_sockets_by_policy() -> Result<()> {
     Ok(())
 }
 
+/// D03: on NixOS a manifest names its library by an absolute path, which is true in the container then.
+#[test]
+fn d03_an_absolute_path_of_a_manifest_leads_somewhere_in_the_container() -> Result<()> {
+    let test = "d03_an_absolute_path_of_a_manifest_leads_somewhere_in_the_container";
+    let Some(bench) = bench(test, 1, "capabilities = 'compute,utility,graphics'")? else { return Ok(()) };
+    let root = &bench.site.host.root;
+    let named = "/run/opengl-driver/lib/libGLX_nvidia.so.0";
+    let library = root.join(bench.site.host.layout.library_folder()).join("libGLX_nvidia.so.0");
+    let library = fs::canonicalize(library).unwrap();
+    fs::create_dir_all(root.join("run/opengl-driver/lib")).unwrap();
+    let inside = Path::new("/").join(library.strip_prefix(root).unwrap());
+    symlink(inside, root.join(&named[1..])).unwrap();
+    let manifest = "/usr/share/vulkan/icd.d/nvidia_icd.json";
+    put(root.join(&manifest[1..]), &format!("{{\"ICD\": {{\"library_path\": \"{named}\"}}}}"));
+    for (capabilities, given) in [("graphics", true), ("compute", false)] {
+        let seen = bench.see(capabilities, &asking("1").env("QUILT_GPU_CAPABILITIES", capabilities))?;
+        let there = [manifest, named].map(|path| seen.mount(path).is_some());
+        assert_eq!(there, [given, given], "{capabilities}");
+    }
+    Ok(())
+}
+
 /// A `run` has hooks that judge and verify: what we put there ourselves is no tenant's, in the strict profile too.
 #[test]
 fn run_keeps_what_policy_gives() -> Result<()> {

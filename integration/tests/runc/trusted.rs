@@ -288,6 +288,7 @@ fn q61_q62_a_contract_that_the_node_no_longer_bears_out_is_not_carried_out() -> 
         "Q62: a library of somebody else's",
         "Q62: a library that others may write",
         "Q62: a library under another library's name",
+        "Q62: a folder that is somebody else's own",
     ] {
         let token = reserved(&bench, &["nvidia0"])?;
         match what {
@@ -310,6 +311,7 @@ fn q61_q62_a_contract_that_the_node_no_longer_bears_out_is_not_carried_out() -> 
             "Q62: a library that others may write" => {
                 fs::set_permissions(&library, Permissions::from_mode(0o666)).unwrap();
             }
+            "Q62: a folder that is somebody else's own" => chown(library.parent().unwrap(), Some(1000), None).unwrap(),
             _ => again(&library, &fs::read("/lib/x86_64-linux-gnu/libc.so.6").unwrap()),
         }
         for (id, spec) in [("token", Spec::new().env("QUILT_GPU_CONTRACT", &token)), ("words", asking.clone())] {
@@ -323,6 +325,9 @@ fn q61_q62_a_contract_that_the_node_no_longer_bears_out_is_not_carried_out() -> 
             assert!(!answer.ok(), "{what}, {id}: {answer:?}");
             let codes = ["CONTRACT_STALE", "DRIVER_NOT_READY", "GPU_UNAVAILABLE", "UNKNOWN_GPU", "CAPACITY_FULL"];
             assert!(codes.iter().any(|code| answer.stderr.contains(code)), "{what}, {id}: {answer:?}");
+            if what.contains("a folder") {
+                assert!(answer.stderr.contains("belongs to user 1000, must belong to root"), "{id}: {answer:?}");
+            }
             assert_eq!(bench.runc.state(&id)?, None, "{what}");
         }
         let _ = fs::remove_file(&node);
@@ -331,6 +336,7 @@ fn q61_q62_a_contract_that_the_node_no_longer_bears_out_is_not_carried_out() -> 
         again(&majors, devices.as_bytes());
         again(&information, informed.as_bytes());
         again(&library, &kept);
+        chown(library.parent().unwrap(), Some(0), None).unwrap();
         fs::set_permissions(&library, Permissions::from_mode(0o644)).unwrap();
         bench.site.quilt.cli(&["inventory", "refresh"])?;
         let _ = bench.site.quilt.cli(&["lease", "release", "--token", &token])?;
