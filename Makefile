@@ -11,8 +11,8 @@ CARGO   ?= cargo
 export FUZZ_S TARGET
 # What engines are told, under share/quilt-gpu.
 ENGINES := daemon.json containerd-version-2.toml containerd-version-3.toml crio.conf podman.conf kubernetes.yaml
-# What looks at the GPUs before engines start.
-UNIT    := quilt-gpu-inventory.service
+# What looks at the GPUs before engines start, and tells engines of them that ask by CDI.
+UNITS   := quilt-gpu-inventory.service quilt-gpu-cdi.service
 
 .PHONY: build static dynamic prepare demo test bench conformance fuzz gpu-prepare gpu lint install uninstall clean
 
@@ -94,14 +94,14 @@ install:
 	for file in $(ENGINES); do sed 's|/usr/local/bin|$(PREFIX)/bin|' configs/$$file > $(DESTDIR)$(PREFIX)/share/quilt-gpu/$$file || exit 1; done
 	install -D -m 0644 configs/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/quilt-gpu.conf
 	install -D -m 0644 configs/udev/71-quilt-gpu.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/71-quilt-gpu.rules
-	install -D -m 0644 configs/systemd/$(UNIT) $(DESTDIR)$(PREFIX)/lib/systemd/system/$(UNIT)
-	sed -i 's|/usr/local/bin|$(PREFIX)/bin|' $(DESTDIR)$(PREFIX)/lib/systemd/system/$(UNIT)
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	for unit in $(UNITS); do sed 's|/usr/local/bin|$(PREFIX)/bin|' configs/systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
 	test -L $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime || ln -s "$$(PATH="$$PATH:/usr/sbin:/sbin" command -v runc || echo /usr/sbin/runc)" $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime
 
 # Leaves the configuration and the audit log.
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/quilt-gpu-runtime $(DESTDIR)$(PREFIX)/bin/quilt-gpu-hook $(DESTDIR)$(PREFIX)/bin/quilt-gpu
-	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/71-quilt-gpu.rules $(DESTDIR)$(PREFIX)/lib/systemd/system/$(UNIT)
+	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/71-quilt-gpu.rules $(UNITS:%=$(DESTDIR)$(PREFIX)/lib/systemd/system/%)
 	rm -f $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/quilt-gpu.conf $(DESTDIR)$(PREFIX)/share/man/man1/quilt-gpu*.1
 	rm -rf $(DESTDIR)$(PREFIX)/share/quilt-gpu
 

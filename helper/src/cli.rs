@@ -51,6 +51,8 @@ pub(crate) enum Format {
     Json,
     /// `check`: the changes to the spec as RFC 6902 operations
     Patch,
+    /// `cdi generate`, `cdi transform`: the file as YAML
+    Yaml,
     /// `inventory`: metrics
     Prometheus,
     /// `inventory`: a line for each group of GPUs that are bound to vfio-pci
@@ -73,7 +75,7 @@ enum Command {
     Audit(audit::Args),
     /// Whether an image's CUDA runs on this node
     Cuda(cuda::Args),
-    /// What the node's CDI files name, and whether files are right
+    /// This node as a CDI file, what its CDI files name, and whether files are right
     Cdi(cdi::Args),
     /// Makes the runtime known to an engine, or takes that back
     Configure(configure::Args),
@@ -92,7 +94,7 @@ enum Command {
 }
 
 /// Commands of later versions: whoever calls one is told so; no help, completion or tip names them.
-const LATER: [&str; 6] = ["stats", "cdi generate", "doctor", "broker", "vfio", "mig"];
+const LATER: [&str; 5] = ["stats", "doctor", "broker", "vfio", "mig"];
 
 /// What every command gets.
 pub(crate) struct Context<'a> {
@@ -102,6 +104,8 @@ pub(crate) struct Context<'a> {
     pub(crate) format: Option<Format>,
     /// Where the answer goes.
     pub(crate) out: &'a mut dyn Write,
+    /// Where goes what is worth knowing about it.
+    pub(crate) err: &'a mut dyn Write,
 }
 
 impl Context<'_> {
@@ -159,7 +163,7 @@ pub fn run(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> Exit 
     }
     let json = cli.global.format == Some(Format::Json)
         || matches!(&cli.command, Command::Contract(args) if args.speaks_json());
-    match dispatch(cli, out) {
+    match dispatch(cli, out, err) {
         Ok(exit) => exit,
         Err(failure) => tell(&failure, json, out, err),
     }
@@ -181,13 +185,13 @@ fn later_command(error: &clap::Error, args: &[OsString]) -> Option<&'static str>
     LATER.into_iter().find(|later| *later == asked)
 }
 
-fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
+fn dispatch(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<Exit, Failure> {
     if let Command::Source(args) = &cli.command {
         return source::run(args, out);
     }
     let setup = setup(&cli.global)?;
     tracing::info!(config = %setup.path.display(), root = %setup.config.host.root, "set up");
-    let context = Context { setup, format: cli.global.format, out };
+    let context = Context { setup, format: cli.global.format, out, err };
     match cli.command {
         Command::Inventory(args) => inventory::run(&args, context),
         Command::Contract(args) => contracts::run(&args, context),
@@ -282,7 +286,8 @@ mod tests {
             (&["vfi"], "unrecognized subcommand 'vfi'"),
             (&["lease", "doctor"], "unrecognized subcommand 'doctor'"),
             (&["doctor", "--help"], "`quilt-gpu doctor` comes in a later version"),
-            (&["--format", "json", "cdi", "generate", "--x"], "`quilt-gpu cdi generate` comes in a later version"),
+            (&["cdi", "generate", "--format", "table"], "--format table is not offered here, only json and yaml"),
+            (&["cdi", "generate", "--output", "x.txt"], "--output x.txt: a CDI file's name ends with .json or .yaml"),
             (&["cdi", "doctor"], "unrecognized subcommand 'doctor'"),
             (&["cdi", "transform", "root", "a", "/b", "c.json"], "FROM must be an absolute path without .., and is a"),
             (&["cdi", "transform", "root", "/a", "/b/../c", "c.json"], "TO must be an absolute path"),

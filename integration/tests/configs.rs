@@ -282,40 +282,55 @@ fn only_the_nodes_own_keys_pass_as_container_annotations() {
     assert!(!config("crio.conf").contains("allowed_annotations"));
 }
 
-/// The unit as `make install` leaves it, with a program that is there.
+/// What runs before engines, and again after every change of the node.
 #[test]
-fn systemd_takes_the_unit_that_runs_before_engines() -> Result<()> {
-    let test = "systemd_takes_the_unit_that_runs_before_engines";
-    let text = config("systemd/quilt-gpu-inventory.service");
-    let of = |key: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-        line.unwrap_or_else(|| panic!("no {key}"))
+fn units_run_before_engines() {
+    let of = |unit: &str, key: &str| {
+        let text = config(&format!("systemd/{unit}.service"));
+        let line = text.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix('=')?.to_owned()));
+        line.unwrap_or_else(|| panic!("{unit}: no {key}"))
     };
-    for engine in ["docker", "containerd", "crio", "podman-restart", "kubelet"] {
-        assert!(of("Before").split(' ').any(|unit| unit == format!("{engine}.service")), "{engine}");
+    for (unit, engine) in UNITS.iter().flat_map(|unit| ENGINES.map(|engine| (unit, engine))) {
+        assert!(of(unit, "Before").split(' ').any(|before| before == format!("{engine}.service")), "{unit} {engine}");
     }
-    assert!(of("After").contains("systemd-modules-load.service"));
+    let [inventory, cdi] = UNITS;
+    assert!(of(inventory, "After").contains("systemd-modules-load.service"));
     // Leases lie in that folder, and systemd removes it with the unit unless it is told not to.
-    assert_eq!((of("RuntimeDirectory"), of("RuntimeDirectoryPreserve")), ("quilt-gpu", "yes"));
-    assert!(of("ExecStart").starts_with("/usr/local/bin/quilt-gpu inventory refresh --wait "));
+    let folder = (of(inventory, "RuntimeDirectory"), of(inventory, "RuntimeDirectoryPreserve"));
+    assert_eq!(folder, ("quilt-gpu".to_owned(), "yes".to_owned()));
+    assert!(of(inventory, "ExecStart").starts_with("/usr/local/bin/quilt-gpu inventory refresh --wait "));
+    // Wanted by the inventory, it starts with each start of that, and after it.
+    let after = format!("{inventory}.service");
+    assert_eq!((of(cdi, "After"), of(cdi, "WantedBy")), (after.clone(), after));
+    assert!(of(cdi, "ExecStart").starts_with("/usr/local/bin/quilt-gpu cdi generate --output /run/cdi/"));
+}
 
+const UNITS: [&str; 2] = ["quilt-gpu-inventory", "quilt-gpu-cdi"];
+const ENGINES: [&str; 5] = ["docker", "containerd", "crio", "podman-restart", "kubelet"];
+
+/// The units as `make install` leaves them, with a program that is there.
+#[test]
+fn systemd_takes_the_units() -> Result<()> {
     let analyze = Path::new("/usr/bin/systemd-analyze");
     if !analyze.exists() {
-        say(format_args!("{test}: not verified, {} is not there", analyze.display()));
+        say(format_args!("systemd_takes_the_units: not verified, {} is not there", analyze.display()));
         return Ok(());
     }
     let scratch = Scratch::new()?;
-    let unit = scratch.join("quilt-gpu-inventory.service");
-    let verified = |text: String| -> Result<(bool, String)> {
-        fs::write(&unit, text).unwrap();
-        let ran = run(Command::new(analyze).arg("verify").arg(&unit), None, Duration::from_secs(20))?;
-        Ok((ran.status.success(), ran.stderr))
-    };
-    let with_program = text.replace("/usr/local/bin/quilt-gpu ", "/bin/true ");
-    let (fine, said) = verified(with_program.clone())?;
-    assert!(fine && !said.contains("quilt-gpu"), "{said}");
-    let (_, said) = verified(with_program.replace("RuntimeDirectoryMode=0700", "RuntimeDirectoryMode=lots"))?;
-    assert!(said.contains("quilt-gpu-inventory.service"), "a mistake is told: {said}");
+    for unit in UNITS {
+        let path = scratch.join(&format!("{unit}.service"));
+        let verified = |text: &str| -> Result<(bool, String)> {
+            fs::write(&path, text).unwrap();
+            let ran = run(Command::new(analyze).arg("verify").arg(&path), None, Duration::from_secs(20))?;
+            Ok((ran.status.success(), ran.stderr))
+        };
+        let with_program =
+            config(&format!("systemd/{unit}.service")).replace("/usr/local/bin/quilt-gpu ", "/bin/true ");
+        let (fine, said) = verified(&with_program)?;
+        assert!(fine && !said.contains(&format!("{unit}.service:")), "{said}");
+        let (_, said) = verified(&with_program.replace("TimeoutStartSec=", "TimeoutStartSec=lots"))?;
+        assert!(said.contains(&format!("{unit}.service")), "a mistake is told: {said}");
+    }
     Ok(())
 }
 

@@ -112,15 +112,12 @@ fn has_user_namespace(spec: &Node<'_>) -> bool {
 fn groups(spec: &Node<'_>, nodes: &[DeviceNode]) -> Result<Vec<u32>, Refusal> {
     let user = |key| spec.path(&["process", "user", key]).and_then(Node::as_i64).unwrap_or(0);
     let mut gids = Vec::new();
-    // To open a capability's node is to read it.
-    let needed = |node: &DeviceNode| if node.role.is_capability() { 0o4 } else { 0o6 };
-    for node in nodes.iter().filter(|node| node.mode & needed(node) != needed(node)) {
+    for node in nodes.iter().filter(|node| !node.lets(0)) {
         let is = |id: u32, key| i64::from(id) == user(key);
-        let lets = |shift: u32| node.mode >> shift & needed(node) == needed(node);
-        if is(0, "uid") || is(node.uid, "uid") && lets(6) {
+        if is(0, "uid") || is(node.uid, "uid") && node.lets(6) {
             continue;
         }
-        if !lets(3) {
+        if !node.lets(3) {
             let message =
                 format!("{} is mode {:04o} on this node: the container's user cannot open it", node.path, node.mode);
             let help = "run as root in the container, or have the operator set NVreg_DeviceFileMode";
@@ -150,6 +147,8 @@ pub(crate) fn run_hooks(hook: &Path, config: &Path, key: &str) -> Vec<Hook> {
 
 #[cfg(test)]
 mod tests {
+    use contract::inventory::Role;
+
     use super::*;
 
     /// B10: the entry of a tenant would be made instead of the granted one, or beside it under another spelling.

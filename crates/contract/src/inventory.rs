@@ -140,6 +140,15 @@ pub struct DeviceNode {
     pub role: Role,
 }
 
+impl DeviceNode {
+    /// Whether its mode lets a user open it: the owner (6), the group (3), others (0). To open a capability's node is to read it.
+    #[must_use]
+    pub fn lets(&self, shift: u32) -> bool {
+        let needed = if self.role.is_capability() { 0o4 } else { 0o6 };
+        self.mode >> shift & needed == needed
+    }
+}
+
 /// What a file was when it was looked at; a change of any part means another file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct FileId {

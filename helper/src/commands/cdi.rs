@@ -1,6 +1,8 @@
 //! `quilt-gpu cdi`: which CDI devices this node's files name, whether files are right, and their paths below another root.
-//! Reads what engines read and changes nothing of theirs; only `--output` writes.
+//! `generate` makes the node's own file. Reads what engines read and changes nothing of theirs; only `--output` writes.
 
+mod devices;
+mod generate;
 mod list;
 #[cfg(test)]
 mod tests;
@@ -9,10 +11,10 @@ mod validate;
 
 use std::path::{Path, PathBuf};
 
-use cdi::spec::{Encoding, MAX_BYTES, Problem, Spec, read};
+use cdi::spec::{Encoding, MAX_BYTES, Problem, Spec, read, to_json, to_yaml};
 use serde_json::{Value, json};
 
-use crate::cli::Context;
+use crate::cli::{Context, Format, not_offered};
 use crate::exit::{Exit, Failure};
 
 #[derive(Debug, clap::Args)]
@@ -23,6 +25,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
+    /// Prints this node's GPUs as CDI devices, for engines that put them into containers by themselves
+    Generate(generate::Args),
     /// Shows the devices that this node's CDI files name, and what is wrong with the files
     List(list::Args),
     /// Says what is wrong with CDI files; 1 when anything is
@@ -46,6 +50,7 @@ enum Transform {
 
 pub(crate) fn run(args: &Args, context: Context<'_>) -> Result<Exit, Failure> {
     match &args.action {
+        Action::Generate(args) => generate::run(args, context),
         Action::List(args) => list::run(args, context),
         Action::Validate { files } => validate::run(files, context),
         Action::Transform { what: Transform::Root(args) } => transform::run(args, context),
@@ -70,6 +75,27 @@ fn judged(path: &Path) -> Result<Judged, Failure> {
     }
     let bytes = std::fs::read(path).map_err(|cause| unfit(&cause))?;
     Ok((encoding, read(&bytes, encoding)))
+}
+
+/// As `--format` says, or the output's name, or as usual.
+fn encoding(usual: Encoding, format: Option<Format>, output: Option<&Path>) -> Result<Encoding, Failure> {
+    match (format, output) {
+        (Some(Format::Json), _) => Ok(Encoding::Json),
+        (Some(Format::Yaml), _) => Ok(Encoding::Yaml),
+        (Some(other), _) => Err(not_offered(other, "json and yaml")),
+        (None, None) => Ok(usual),
+        (None, Some(path)) => path.to_str().and_then(Encoding::of).ok_or_else(|| {
+            Failure::Usage(format!("--output {}: a CDI file's name ends with .json or .yaml", path.display()))
+        }),
+    }
+}
+
+fn encoded(spec: &Spec, encoding: Encoding) -> Result<String, Failure> {
+    let text = match encoding {
+        Encoding::Json => to_json(spec),
+        Encoding::Yaml => to_yaml(spec),
+    };
+    text.map_err(Failure::internal)
 }
 
 fn problem(problem: &Problem) -> Value {

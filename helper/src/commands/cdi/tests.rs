@@ -5,10 +5,11 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use cdi::spec::{Encoding, read};
 use serde_json::{Value, json};
 
 use crate::cli;
-use crate::demo::Folder;
+use crate::demo::{Folder, prepare};
 
 const GOOD: &str = "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- name: \"0\"\n  containerEdits:\n    deviceNodes:\n    - path: /dev/nvidia0\ncontainerEdits:\n  mounts:\n  - hostPath: /run/driver/lib/libcuda.so.1\n    containerPath: /lib/libcuda.so.1\n    options: [ro, bind]\n";
 
@@ -185,4 +186,40 @@ fn a_root_moves_and_the_file_stays_what_it_was() {
     }
     let (code, _, err) = call(&["cdi", "transform", "root", "/", "/x", &file, "--output", "x.txt"]);
     assert!(code == 2 && err.contains("--output x.txt: a CDI file's name ends with .json or .yaml"), "{err}");
+}
+
+/// D42: a file by index, UUID and name, never from a node that is not ready, and readable by everybody.
+#[test]
+fn a_nodes_own_file_is_written_when_it_is_ready_and_only_when_it_changes() {
+    let Some(folder) = node() else { return };
+    prepare(&folder.0).unwrap();
+    let at = |path: &str| folder.0.join(path).to_str().unwrap().to_owned();
+    let (config, output) = (at("etc/config.toml"), at("cdi/quilt-gpu.json"));
+    let generate = |more: &[&str]| call(&[&["cdi", "generate", "--config", &config], more].concat());
+    let inode = || std::os::unix::fs::MetadataExt::ino(&fs::metadata(&output).unwrap());
+    assert_eq!(generate(&["--output", &output]), (0, String::new(), String::new()));
+    let (first, written) = (inode(), fs::read_to_string(&output).unwrap());
+    assert_eq!(fs::metadata(&output).unwrap().permissions().mode() & 0o7777, 0o644);
+    assert_eq!(generate(&["--output", &output]).0, 0);
+    assert_eq!(generate(&[]), (0, written.clone(), String::new()));
+    assert_eq!(inode(), first, "a file that says the same is left alone");
+    assert_eq!(names(&listed(&folder.0, &["--dir", &at("cdi")])).len(), 4 * 3 + 1);
+    let (_, yaml, _) = generate(&["--format", "yaml"]);
+    assert_eq!(read(yaml.as_bytes(), Encoding::Yaml).unwrap(), read(written.as_bytes(), Encoding::Json).unwrap());
+    let (code, out, err) = generate(&["--vendor", "nvidia.com", "--class", "gpu", "--compat"]);
+    assert!(code == 0 && out.contains("\"nvidia.com/gpu\"") && out.contains("\"0.3.0\""), "{out}");
+    assert!(err.contains("--compat: no device is called 0, 1, 2, 3") && err.contains("NVIDIA's toolkit"), "{err}");
+    for (more, exit, part) in [
+        (&["--capabilities", "graphics"][..], 1, "POLICY"),
+        (&["--capabilities", "magic"], 1, "INVALID_GPU_REQUEST"),
+        (&["--vendor", "9"], 2, "the vendor \"9\" must begin with a letter"),
+    ] {
+        let (code, out, err) = generate(more);
+        assert_eq!((code, out.as_str()), (exit, ""), "{err}");
+        assert!(err.contains(part), "{err}");
+    }
+    fs::remove_file(folder.0.join("node/dev/nvidiactl")).unwrap();
+    let (code, _, err) = generate(&["--output", &output]);
+    assert!(code == 3 && err.contains("DRIVER_NOT_READY"), "{err}");
+    assert_eq!(fs::read_to_string(&output).unwrap(), written);
 }

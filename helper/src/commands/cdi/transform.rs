@@ -3,12 +3,12 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use cdi::spec::{Encoding, RelativeTo, move_root, to_json, to_yaml};
+use cdi::spec::{RelativeTo, move_root};
 use nix::unistd::{getegid, geteuid};
 use node::{Mode, write_atomic};
 
 use super::judged;
-use crate::cli::{Context, Format, not_offered};
+use crate::cli::Context;
 use crate::exit::{Exit, Failure};
 
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Args, context: Context<'_>) -> Result<Exit, Failure> {
     let (from, to) = (folder("FROM", &args.from)?, folder("TO", &args.to)?);
     let file = args.file.display();
     let (encoding, verdict) = judged(&args.file)?;
-    let encoding = written(encoding, context.format, args.output.as_deref())?;
+    let encoding = super::encoding(encoding, context.format, args.output.as_deref())?;
     let mut spec = verdict.map_err(|problems| {
         let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
         Failure::Wrong(format!("{file} is no CDI file that can be used: {}", told.join("; ")))
@@ -52,11 +52,7 @@ pub(crate) fn run(args: &Args, context: Context<'_>) -> Result<Exit, Failure> {
         let side = if which == RelativeTo::Host { "host" } else { "container" };
         return Err(Failure::Wrong(format!("{file}: no path of the {side} in it lies below {from}")));
     }
-    let text = match encoding {
-        Encoding::Json => to_json(&spec),
-        Encoding::Yaml => to_yaml(&spec),
-    };
-    let text = text.map_err(Failure::internal)?;
+    let text = super::encoded(&spec, encoding)?;
     match &args.output {
         None => context.out.write_all(text.as_bytes())?,
         Some(path) => {
@@ -66,18 +62,6 @@ pub(crate) fn run(args: &Args, context: Context<'_>) -> Result<Exit, Failure> {
         }
     }
     Ok(Exit::Done)
-}
-
-/// As the output's name says, or the file is written now; `--format json` says so, too.
-fn written(file: Encoding, format: Option<Format>, output: Option<&Path>) -> Result<Encoding, Failure> {
-    match (format, output) {
-        (Some(Format::Json), _) => Ok(Encoding::Json),
-        (Some(other), _) => Err(not_offered(other, "json; without it the file stays YAML or JSON")),
-        (None, None) => Ok(file),
-        (None, Some(path)) => path.to_str().and_then(Encoding::of).ok_or_else(|| {
-            Failure::Usage(format!("--output {}: a CDI file's name ends with .json or .yaml", path.display()))
-        }),
-    }
 }
 
 /// An absolute path that says where it leads.
