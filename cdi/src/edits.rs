@@ -34,6 +34,17 @@ pub struct Edits {
     pub gids: Vec<u32>,
 }
 
+/// Items that go out of a spec, by their positions, rising.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Without {
+    /// In `linux.devices`.
+    pub devices: Vec<usize>,
+    /// In `mounts`.
+    pub mounts: Vec<usize>,
+    /// In `linux.resources.devices`.
+    pub rules: Vec<usize>,
+}
+
 /// One mount of the spec. No SELinux label and no idmapping is ever part of it: host files are not relabelled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {

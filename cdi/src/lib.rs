@@ -10,5 +10,5 @@ mod entry;
 mod plan;
 pub mod spec;
 
-pub use edits::{EditError, Edits, Hook, Mount, Op, Stage};
-pub use plan::{Plan, apply, apply_process, patch};
+pub use edits::{EditError, Edits, Hook, Mount, Op, Stage, Without};
+pub use plan::{Plan, apply, apply_process, patch, without};

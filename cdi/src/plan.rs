@@ -7,8 +7,8 @@ use std::ops::Range;
 use contract::json::{self, Node};
 use contract::order;
 
-use crate::change::{Change, Items, changes, process_changes};
-use crate::edits::{EditError, Edits, Op};
+use crate::change::{Change, Items, changes, members, process_changes, some_items};
+use crate::edits::{EditError, Edits, Op, Without};
 
 /// What edits do to one spec, found out once.
 pub struct Plan(Vec<Step<'static>>);
@@ -52,6 +52,28 @@ pub fn patch(spec: &Node<'_>, edits: &Edits) -> Result<Vec<Op>, EditError> {
 /// As [`Plan::new`] and [`Plan::apply`].
 pub fn apply(bytes: &[u8], spec: &Node<'_>, edits: &Edits) -> Result<Vec<u8>, EditError> {
     Plan::new(spec, edits)?.apply(bytes)
+}
+
+/// The document without these items, and the same as operations; `spec` is what the strict reader made of `bytes`.
+///
+/// # Errors
+/// As [`apply`].
+pub fn without(bytes: &[u8], spec: &Node<'_>, gone: &Without) -> Result<(Vec<u8>, Vec<Op>), EditError> {
+    let cut = |key, positions: &[usize]| {
+        let mut items = Items::default();
+        for position in positions {
+            items.changed.push((*position, None));
+        }
+        (key, some_items(items))
+    };
+    let resources = ("resources", members([cut("devices", &gone.rules)]));
+    let linux = ("linux", members([cut("devices", &gone.devices), resources]));
+    let steps = steps_of(spec, members([cut("mounts", &gone.mounts), linux]));
+    let mut removed = Vec::new();
+    for step in &steps {
+        removed.push(Op::Remove { path: step.at.clone() });
+    }
+    Ok((splice(bytes, &steps)?, removed))
 }
 
 /// A process document (what `exec --process` names) with these variables set.

@@ -16,6 +16,7 @@ use crate::decide::{Decision, decide};
 use crate::edits;
 use crate::fallback;
 use crate::grant;
+use crate::injected::Judged;
 use crate::joined;
 use crate::lowlevel::Seen;
 use crate::setup::Setup;
@@ -86,7 +87,8 @@ fn judged(
     let bytes = original.map_or(bytes, |original| original.bytes);
     let system = Node::new(&setup.config.host);
     let low_level = Seen::of(setup, setup.low_level().ok().as_deref());
-    let mut decision = decide(&bytes, &folder, &low_level, setup, &system, None, instead);
+    let spec = Judged::new(&bytes);
+    let mut decision = decide(&spec, &folder, &low_level, setup, &system, None, instead);
     let mut notes = std::mem::take(&mut decision.judgement.notes);
     let mut verdict =
         Verdict { refusals: std::mem::take(&mut decision.refusals), notes: Vec::new(), grant: None, patch: Vec::new() };
@@ -120,13 +122,13 @@ fn judged(
         match carried {
             Ok(planned) => {
                 notes.extend(planned.notes);
-                verdict.patch =
-                    cdi::patch(&decision.spec, &planned.edits).map_err(|e| Refusal::internal("check", &e))?;
+                let patch = cdi::patch(&decision.spec, &planned.edits).map_err(|e| Refusal::internal("check", &e))?;
+                verdict.patch = spec.removed().iter().cloned().chain(patch).collect();
             }
             Err(refusal) => verdict.refusals.push(refusal),
         }
     }
-    verdict.refusals.iter_mut().for_each(|refusal| words::show_entry(&decision.spec, refusal));
+    verdict.refusals.iter_mut().for_each(|refusal| spec.show(&decision.spec, refusal));
     verdict.notes = notes;
     Ok((verdict, decision.asked))
 }

@@ -18,6 +18,7 @@ use crate::edits;
 use crate::fallback::Turn;
 use crate::grant;
 use crate::handover::{self, Words};
+use crate::injected::Judged;
 use crate::joined;
 use crate::lowlevel::Seen;
 use crate::made::Made;
@@ -45,6 +46,7 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
     // A config.json that is exactly what we wrote is judged by what stood there before.
     let original = ledger.as_ref().ok().and_then(|ledger| ours(ledger, &container.key, &bundle));
     let tenant_bytes = original.as_ref().map_or(bundle.bytes.as_slice(), |o| o.bytes.as_slice());
+    let judged = Judged::new(tenant_bytes);
     // The guard hides our folders in a tenant's mounts: they must be there before it looks.
     let _ = Audit::open(container.setup.log_dir());
     let system = Node::new(&container.setup.config.host);
@@ -54,11 +56,11 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
     loop {
         // Whoever waited is judged anew: what it was judged by may have changed.
         let instead = turn.instead.as_ref();
-        let mut decision =
-            decide(tenant_bytes, &bundle.path, &low_level, container.setup, &system, Some(call), instead);
+        let mut decision = decide(&judged, &bundle.path, &low_level, container.setup, &system, Some(call), instead);
         decision.judgement.notes.extend(turn.note.take());
         stops::at("judged");
-        let run = Making { container, bundle: &bundle, tenant_bytes, decision: &decision, system: &system };
+        let run =
+            Making { container, bundle: &bundle, tenant_bytes, judged: &judged, decision: &decision, system: &system };
         let mark = ledger.as_ref().ok().filter(|_| turn.waits(&decision.asked)).and_then(Ledger::mark);
         let mut made = run.decided(ledger.as_ref());
         if let (Err(refusals), Ok(ledger)) = (&mut made, &ledger)
@@ -71,7 +73,7 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
             Ok(Some(made)) => made.hand_over(argv),
             Ok(None) => Err(one(handover::become_runtime(&container.low_level, &argv))),
             Err(mut refusals) => {
-                refusals.iter_mut().for_each(|refusal| words::show_entry(&decision.spec, refusal));
+                refusals.iter_mut().for_each(|refusal| judged.show(&decision.spec, refusal));
                 record::refused(container, &bundle, words::in_pod(&decision.spec, &bundle.path).as_ref(), &refusals);
                 Err(refusals)
             }
@@ -92,6 +94,7 @@ struct Making<'a> {
     container: &'a Container<'a>,
     bundle: &'a Bundle,
     tenant_bytes: &'a [u8],
+    judged: &'a Judged<'a>,
     decision: &'a Decision<'a>,
     system: &'a Node,
 }
@@ -223,7 +226,7 @@ impl<'a> Making<'a> {
 
     /// Steps 7 to 9: edits, `config.json`, audit.
     fn carried_out(&self, ledger: Option<&Ledger>, contract: Option<Contract>) -> Result<Option<Made<'a>>, Refusal> {
-        let Self { container, bundle, tenant_bytes, decision, system } = *self;
+        let Self { container, bundle, tenant_bytes, decision, system, .. } = *self;
         let numbers = numbers(decision, system)?;
         let edits::Planned { mut edits, cache, mut notes } =
             edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract.as_ref())?;
@@ -231,7 +234,7 @@ impl<'a> Making<'a> {
         notes.extend(cuda::judge(&decision.spec, contract.as_ref(), &container.setup.config.policy)?);
         let verb = container.call.verb;
         notes.extend(bundle.loose_to(&decision.spec, system).map(|loose| Note::new("bundle", "", loose.told())));
-        let changed = !only_variables(&edits);
+        let changed = self.changes(&edits);
         // Whom nobody grants anything is only looked at where everything is there to do so.
         let looks = changed && ledger.is_some() && self.verifies() && container.setup.hook().exists();
         if verb != Verb::Create && (contract.is_some() || (looks && verb == Verb::Run)) {
@@ -272,6 +275,11 @@ impl<'a> Making<'a> {
         Ok(watched.then_some(Made { container, decision, system, contract, numbers, placed, changed: whole }))
     }
 
+    /// Whether something is opened or closed; a variable alone does neither.
+    fn changes(&self, edits: &Edits) -> bool {
+        !self.judged.removed().is_empty() || Edits { env: edits.env.clone(), ..Edits::default() } != *edits
+    }
+
     fn verifies(&self) -> bool {
         self.container.setup.config.policy.verify != Verify::Off
     }
@@ -291,15 +299,18 @@ impl<'a> Making<'a> {
             _ => Vec::new(),
         };
         let (mut plan, mut spec) = self.edited(edits)?;
-        let written =
-            |plan: cdi::Plan, spec, digest| Written { spec, digest, contract: document, patch: plan.into_patch() };
+        let written = |plan: cdi::Plan, spec, digest| {
+            let mut patch = self.judged.removed().to_vec();
+            patch.extend(plan.into_patch());
+            Written { spec, digest, contract: document, patch }
+        };
         // What a crash left, written by us in the very same words, may have been put back meanwhile, and its original given up.
         if spec == self.bundle.bytes && spec == self.tenant_bytes {
             return Ok(written(plan, spec, None));
         }
         let config = self.bundle.config();
         // Beyond a variable, the edits are there to close or to open something.
-        let only_variables = only_variables(edits);
+        let only_variables = !self.changes(edits);
         if !only_variables && self.container.exists() {
             return Err(self.already_there());
         }
@@ -327,7 +338,7 @@ impl<'a> Making<'a> {
     /// What the edits do, and the spec with them.
     fn edited(&self, edits: &Edits) -> Result<(cdi::Plan, Vec<u8>), Refusal> {
         let plan = cdi::Plan::new(&self.decision.spec, edits);
-        let edited = plan.and_then(|plan| plan.apply(self.tenant_bytes).map(|bytes| (plan, bytes)));
+        let edited = plan.and_then(|plan| plan.apply(self.judged.bytes()).map(|bytes| (plan, bytes)));
         edited.map_err(|e| {
             let help = "write the spec as the OCI runtime spec has it";
             Refusal::new(Code::UnsafeSpec, "spec-shape", e.message, help).at(e.at, "")
@@ -344,11 +355,6 @@ pub(crate) fn in_held_cgroup(cgroup: &str, ledger: Option<&Ledger>, key: &Key) -
     let message = "this cgroup is, contains or lies in that of a container with a GPU";
     let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, OWN_CGROUP);
     Some(refusal.at("/linux/cgroupsPath", cgroup))
-}
-
-/// Whether nothing is opened or closed.
-fn only_variables(edits: &Edits) -> bool {
-    Edits { env: edits.env.clone(), ..Edits::default() } == *edits
 }
 
 /// The node's GPU numbers; the guard needed them or it did not.

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use contract::config::Profile;
-use contract::json::{self, Node, Value};
+use contract::json::{Node, Value};
 use contract::request::Asked;
 use contract::{Code, Note, Refusal};
 use guard::{Case, Judgement, System};
 
+use crate::injected::Judged;
 use crate::lowlevel::Seen;
 use crate::setup::Setup;
 use crate::words;
@@ -33,9 +34,9 @@ impl Decision<'_> {
     }
 }
 
-/// Judges the bytes of a spec. `instead` is what it falls back to from what it asks for.
+/// Judges a spec. `instead` is what it falls back to from what it asks for.
 pub(crate) fn decide<'a>(
-    bytes: &'a [u8],
+    judged: &'a Judged<'_>,
     bundle: &Path,
     low_level: &Seen,
     setup: &Setup,
@@ -43,7 +44,7 @@ pub(crate) fn decide<'a>(
     call: Option<guard::Call<'_>>,
     instead: Option<&Asked>,
 ) -> Decision<'a> {
-    let spec = match json::parse_oci(bytes) {
+    let spec = match judged.spec(setup) {
         Ok(spec) => spec,
         Err(error) => {
             let spec = Node { span: 0..0, value: Value::Null };
@@ -56,9 +57,10 @@ pub(crate) fn decide<'a>(
             };
         }
     };
+    let mut notes = Vec::new();
     let asked = match instead {
         Some(asked) => Ok(asked.clone()),
-        None => words::read(&spec, &setup.config.request),
+        None => words::read(&spec, &setup.config, judged.found(), &mut notes),
     };
     // A request that is malformed is still a request: the stricter column of the table counts.
     let gpu_asked = !matches!(asked, Ok(Asked::Nothing));
@@ -84,9 +86,12 @@ pub(crate) fn decide<'a>(
     };
     let mut judgement = guard::judge(&case, system);
     let mut refusals = std::mem::take(&mut judgement.refusals);
+    judgement.notes.extend(notes);
     judgement.notes.extend(words::unknown_variables(&spec, &setup.config.request));
     let asked = asked.unwrap_or_else(|refusal| {
-        refusals.push(refusal);
+        // What an engine put in for us says best why it is not taken: the guard sees a stranger's.
+        let at = if refusal.code == Code::ForeignGpuInjection { 0 } else { refusals.len() };
+        refusals.insert(at, refusal);
         Asked::Nothing
     });
     if gpu_asked {

@@ -147,7 +147,6 @@ pub(crate) fn run_hooks(hook: &Path, config: &Path, key: &str) -> Vec<Hook> {
 
 #[cfg(test)]
 mod tests {
-    use contract::inventory::Role;
 
     use super::*;
 

@@ -169,7 +169,7 @@ pub(crate) fn contract(
 }
 
 /// What may be over is looked at anew, once. A loop, so that what is attempted stands in the program once too.
-fn fresh<T>(setup: &Setup, attempt: impl Fn() -> Result<T, Refusal>) -> Result<T, Refusal> {
+pub(crate) fn fresh<T>(setup: &Setup, attempt: impl Fn() -> Result<T, Refusal>) -> Result<T, Refusal> {
     let mut refreshed = false;
     loop {
         match attempt() {

@@ -16,11 +16,13 @@ mod fallback;
 mod gained;
 mod grant;
 mod handover;
+mod injected;
 mod inside;
 mod joined;
 mod looked;
 mod lowlevel;
 mod made;
+mod named;
 #[cfg(all(panic = "abort", target_feature = "crt-static"))]
 mod no_locale;
 #[cfg(all(panic = "abort", target_feature = "crt-static"))]

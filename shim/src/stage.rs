@@ -16,13 +16,13 @@ use crate::create::numbers;
 use crate::decide::{Decision, decide};
 use crate::edits;
 use crate::fallback;
+use crate::injected::Judged;
 use crate::lowlevel::Seen;
 use crate::made::placed;
 use crate::record;
 use crate::restore;
 use crate::setup::Setup;
 use crate::verify::{self, Created, Wrong};
-use crate::words;
 
 /// Most bytes of container state that are read.
 const MAX_STATE: u64 = 1 << 20;
@@ -146,7 +146,8 @@ fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> 
     let bytes = original.as_ref().map_or(bundle.bytes.as_slice(), |o| o.bytes.as_slice());
     let system = Node::new(&setup.config.host);
     let named = guard::Call { id: &state.id, no_pivot: false };
-    let judged = |instead| decide(bytes, &bundle.path, &low_level, setup, &system, Some(named), instead);
+    let spec = Judged::new(bytes);
+    let judged = |instead| decide(&spec, &bundle.path, &low_level, setup, &system, Some(named), instead);
     let mut decision = judged(None);
     // The runtime let it start without one.
     if call.key.is_some() && contract.is_none() && fallback::is_cpu(&decision.asked) {
@@ -154,7 +155,7 @@ fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> 
     }
     if !decision.refusals.is_empty() {
         let mut refusals = decision.refusals;
-        refusals.iter_mut().for_each(|refusal| words::show_entry(&decision.spec, refusal));
+        refusals.iter_mut().for_each(|refusal| spec.show(&decision.spec, refusal));
         return Err(refusals);
     }
     if call.key.is_some() && contract.is_none() && decision.wants_gpu() {

@@ -2,13 +2,16 @@
 
 use std::path::Path;
 
-use contract::config::RequestPolicy;
+use contract::config::{Config, RequestPolicy};
 use contract::json::{Node, parse_data, pointer_token};
 use contract::owner::Owner;
 use contract::request::{Asked, KEYS, Source, Words};
 use contract::{Code, Note, Refusal};
 use guard::Workload;
 use ledger::PodContainer;
+
+use crate::injected::MADE_FOR;
+use crate::named::{self, Whose};
 
 const ANNOTATION: &str = "quilt.gpu/";
 const GRANT_ANNOTATION: &str = "grant.quilt.gpu/";
@@ -60,19 +63,23 @@ enum Place<'a> {
     },
 }
 
-/// What the container asks for.
+/// What the container asks for, and what is worth knowing of how it asked. `found` is what an engine put in for us.
 ///
 /// # Errors
 /// `INVALID_GPU_REQUEST` and its kin, with the place of the word that is wrong.
-pub(crate) fn read(spec: &Node<'_>, policy: &RequestPolicy) -> Result<Asked, Refusal> {
+pub(crate) fn read(
+    spec: &Node<'_>,
+    config: &Config,
+    found: Option<&Result<Words, Refusal>>,
+    notes: &mut Vec<Note>,
+) -> Result<Asked, Refusal> {
     let place = place(spec);
     if place == Place::Sandbox {
         return Ok(Asked::Nothing);
     }
     let mut annotated = annotations(spec, place)?;
-    if matches!(place, Place::InPod { .. })
-        && let Some(token) = annotated.take(TOKEN)
-    {
+    let in_pod = matches!(place, Place::InPod { .. });
+    if in_pod && let Some(token) = annotated.take(TOKEN) {
         // The agent's token answers what the pod asks for, if it asks for anything.
         let asked = annotated.ask(Source::Annotation)?;
         let mut reserved = token.with_strict_of(&annotated).ask(Source::Annotation)?;
@@ -81,12 +88,23 @@ pub(crate) fn read(spec: &Node<'_>, policy: &RequestPolicy) -> Result<Asked, Ref
         }
         return Ok(reserved);
     }
-    let variables = if place == Place::Alone && policy.environment { environment(spec) } else { Words::default() };
+    let variables = if !in_pod && config.request.environment { environment(spec) } else { Words::default() };
+    let whose = if in_pod { Whose::Pods } else { Whose::Alone };
+    let kubelets = |key: &str, value: &str| is_kubelets(spec, key, value);
+    let named = named::read(spec, whose, &kubelets, config, found, notes)?;
     // One source makes the request, annotations first; strict counts wherever it was said.
-    if annotated.ask_for_gpus() {
-        annotated.with_strict_of(&variables).ask(Source::Annotation)
+    let (words, source) = if annotated.ask_for_gpus() {
+        (annotated.with_strict_of(&variables), Source::Annotation)
     } else {
-        variables.with_strict_of(&annotated).ask(Source::Environment)
+        (variables.with_strict_of(&annotated), Source::Environment)
+    };
+    match named {
+        Some((_, Source::Cdi)) if words.say_which() => {
+            let message = "GPUs are asked for twice: as CDI devices, and in words of quilt-gpu";
+            Err(invalid(message, "/annotations", "", "drop one of the two"))
+        }
+        Some((more, source)) if !words.say_which() => named::bounded(words.filled_with(more).ask(source)?, config),
+        _ => words.ask(source),
     }
 }
 
@@ -265,7 +283,8 @@ pub(crate) fn unknown_variables(spec: &Node<'_>, policy: &RequestPolicy) -> Vec<
         return notes;
     }
     for (index, item) in spec.path(&["process", "env"]).map(Node::items).unwrap_or_default().iter().enumerate() {
-        let name = item.as_str().and_then(|text| text.split_once('=')).map_or("", |(name, _)| name);
+        let text = item.as_str().filter(|text| !text.starts_with(MADE_FOR)).unwrap_or_default();
+        let name = text.split_once('=').map_or("", |(name, _)| name);
         if name.strip_prefix(VARIABLE).is_some_and(|key| known_variable(key).is_none()) {
             let message = format!("{name} is no variable of a request");
             notes.push(Note::new("request-variable", format!("/process/env/{index}"), message));

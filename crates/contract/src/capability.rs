@@ -118,6 +118,18 @@ impl Capabilities {
         self.0.iter().filter(|c| !ceiling.has(**c)).map(|c| c.name()).collect()
     }
 
+    /// What both sets have.
+    #[must_use]
+    pub fn within(&self, other: &Self) -> Self {
+        Self(self.0.iter().copied().filter(|c| other.has(*c)).collect())
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The comma list.
     #[must_use]
     pub fn list(&self) -> String {

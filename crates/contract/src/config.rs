@@ -179,6 +179,8 @@ pub struct Policy {
     pub allow_dev_mounts: Vec<String>,
     /// Programs that hooks may run where the profile is `hardened`, by absolute path.
     pub allow_hooks: Vec<String>,
+    /// CDI kinds of other devices that a container's annotations may name.
+    pub allow_cdi: Vec<String>,
     /// Capabilities that the profile `hardened` leaves alone.
     pub allow_capabilities: Vec<GuardedCapability>,
     /// Whether containers with GPUs get the firmware files.
@@ -233,6 +235,28 @@ pub enum NvidiaVisibleDevices {
     /// Never a request.
     #[default]
     Ignore,
+    /// A request outside pods, where no word of ours is one.
+    Honour,
+}
+
+/// What asking for all GPUs means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum All {
+    /// Those that are free.
+    #[default]
+    Free,
+    /// A refusal.
+    Refuse,
+}
+
+/// Whether what NVIDIA's device plugin hands on in a pod is a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DevicePlugin {
+    /// It is not.
+    #[default]
+    Ignore,
+    /// It is: an image can say the same.
+    Trusted,
 }
 
 /// `[request]`
@@ -246,8 +270,16 @@ pub struct RequestPolicy {
     pub max_per_owner: u32,
     /// Most seconds that a request may wait for GPUs; with 0 nobody waits.
     pub max_wait_seconds: u64,
-    /// `ignore`.
+    /// `ignore` or `honour`.
     pub nvidia_visible_devices: NvidiaVisibleDevices,
+    /// Variables of Docker Swarm that stand for it, `DOCKER_RESOURCE_GPU`.
+    pub swarm_resources: Vec<String>,
+    /// `free` or `refuse`: what `all` means where names of CDI or of this variable are a request.
+    pub all: All,
+    /// `ignore` or `trusted`.
+    pub device_plugin: DevicePlugin,
+    /// CDI kinds beside our own whose names are a request where an annotation has them.
+    pub cdi_kinds: Vec<String>,
     /// Seconds that a reservation is kept for its container.
     pub reservation_seconds: u64,
     /// The same for a container of a pod, between its restarts too.
@@ -262,6 +294,10 @@ impl Default for RequestPolicy {
             max_per_owner: 0,
             max_wait_seconds: 0,
             nvidia_visible_devices: NvidiaVisibleDevices::Ignore,
+            swarm_resources: Vec::new(),
+            all: All::Free,
+            device_plugin: DevicePlugin::Ignore,
+            cdi_kinds: Vec::new(),
             reservation_seconds: 60,
             pod_reservation_seconds: 600,
         }
@@ -288,6 +324,7 @@ settings!(Policy {
     allow_restore,
     allow_dev_mounts,
     allow_hooks,
+    allow_cdi,
     allow_capabilities,
     firmware,
     sockets,
@@ -302,6 +339,10 @@ settings!(RequestPolicy {
     max_per_owner,
     max_wait_seconds,
     nvidia_visible_devices,
+    swarm_resources,
+    all,
+    device_plugin,
+    cdi_kinds,
     reservation_seconds,
     pod_reservation_seconds
 });
@@ -312,7 +353,9 @@ word!(Verify { Always = "always", Off = "off" });
 word!(Socket { Persistenced = "persistenced", Fabricmanager = "fabricmanager", Mps = "mps" });
 word!(Busy { Skip = "skip", Warn = "warn" });
 word!(CudaVisibleDevices { Index = "index", Uuid = "uuid", Unset = "unset" });
-word!(NvidiaVisibleDevices { Ignore = "ignore" });
+word!(NvidiaVisibleDevices { Ignore = "ignore", Honour = "honour" });
+word!(All { Free = "free", Refuse = "refuse" });
+word!(DevicePlugin { Ignore = "ignore", Trusted = "trusted" });
 
 impl Config {
     /// What counts where nothing can be read of a file that is there: it may have said `hardened`.

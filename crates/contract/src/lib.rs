@@ -19,6 +19,7 @@ pub mod read;
 pub mod refusal;
 pub mod request;
 pub mod rule;
+pub mod visible;
 
 pub use document::{Contract, Granted, GrantedPartition, Products, SCHEMA};
 pub use refusal::{Code, Note, Refusal};

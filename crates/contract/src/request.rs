@@ -29,6 +29,18 @@ pub enum Source {
     Json,
     /// The operator's command line.
     CommandLine,
+    /// Names of CDI devices, in annotations or put in by an engine.
+    Cdi,
+    /// `NVIDIA_VISIBLE_DEVICES` and what stands for it.
+    VisibleDevices,
+}
+
+impl Source {
+    /// Whether its names are those of other tools too: `0` is a GPU's index, `all` is every GPU, and twice is once.
+    #[must_use]
+    pub fn counts_gpus(self) -> bool {
+        matches!(self, Self::Cdi | Self::VisibleDevices)
+    }
 }
 
 /// What one container asks for.
@@ -58,6 +70,12 @@ impl Request {
     /// Whether a word was given.
     pub(crate) fn says(&self, word: &str) -> bool {
         self.places.of(word).is_some()
+    }
+
+    /// Whether it asks for whatever there is, up to its count: the one name `all`.
+    #[must_use]
+    pub fn wants_all(&self) -> bool {
+        self.source.counts_gpus() && matches!(self.ids.as_slice(), [id] if id == ALL)
     }
 
     /// Whether both ask for the same; where the words stand does not count.
@@ -102,7 +120,14 @@ impl Request {
 }
 
 record!(Request { source, count, ids, kind, profile, capabilities, terms, places });
-word!(Source { Annotation = "annotation", Environment = "environment", Json = "json", CommandLine = "command-line" });
+word!(Source {
+    Annotation = "annotation",
+    Environment = "environment",
+    Json = "json",
+    CommandLine = "command-line",
+    Cdi = "cdi",
+    VisibleDevices = "visible-devices",
+});
 
 /// What a spec or document said about GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,13 +159,38 @@ pub const KEYS: &[&str] =
     &["count", "ids", "profile", "kind", "capabilities", "sharing", "wait", "fallback", "strict", "contract"];
 
 /// Most ids that one request may name.
-const MAX_IDS: usize = 256;
+pub const MAX_IDS: u32 = 256;
+/// The name of every GPU, for sources that have such names.
+pub const ALL: &str = "all";
 
 impl Words {
     /// Adds a key; a later value of the same key replaces the earlier, as the container's own environment would.
     pub fn set(&mut self, key: &'static str, place: String, value: String) {
         self.given.retain(|(k, _, _)| *k != key);
         self.given.push((key, place, value));
+    }
+
+    /// Whether they say which GPUs, or how many.
+    #[must_use]
+    pub fn say_which(&self) -> bool {
+        ["count", "ids", "contract"].iter().any(|key| self.get(key).is_some())
+    }
+
+    /// These words, and of the others what is not said here.
+    #[must_use]
+    pub fn filled_with(mut self, other: Self) -> Self {
+        for (key, place, value) in other.given {
+            if self.get(key).is_none() {
+                self.given.push((key, place, value));
+            }
+        }
+        self
+    }
+
+    /// What a key says.
+    #[must_use]
+    pub fn value(&self, key: &str) -> Option<&str> {
+        self.get(key).map(|(_, value)| value)
     }
 
     /// Whether they are about GPUs: `strict` alone asks for none.
@@ -334,7 +384,7 @@ fn ids<'a>(place: &str, list: impl Iterator<Item = &'a str>) -> Result<Vec<Strin
             return Err(invalid("request-ids", "an id is given twice", place, id, "name each GPU once"));
         }
         out.push(id.to_owned());
-        if out.len() > MAX_IDS {
+        if out.len() > MAX_IDS as usize {
             return Err(invalid("request-ids", &format!("more than {MAX_IDS} ids"), place, "", "ask for fewer"));
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! It never says who holds what: a tenant reads these words.
 
+mod all;
 mod connected;
 mod explain;
 mod partitions;
@@ -45,6 +46,9 @@ pub(crate) fn allocate_where(
     usable: &dyn Fn(&Gpu) -> bool,
     closed: &[Closed<'_>],
 ) -> Result<Vec<Granted>, Refusal> {
+    if request.wants_all() {
+        return all::allocate(inventory, taken, request, closed);
+    }
     if !request.ids.is_empty() {
         return by_ids(inventory, taken, request, usable, closed);
     }
@@ -122,7 +126,7 @@ fn by_count(
 pub(crate) fn candidates<'a>(inventory: &'a Inventory, request: &Request, closed: &[Closed<'_>]) -> Vec<One<'a>> {
     let mut meant = match request.ids.as_slice() {
         [] => partitions::matching(inventory, request.kind.as_deref(), request.profile.as_deref()),
-        ids => ids.iter().filter_map(|id| find(inventory, id).ok()).collect(),
+        ids => ids.iter().filter_map(|id| find(inventory, id, request).ok()).collect(),
     };
     meant.retain(|one| one.closed_by(closed).is_none());
     meant
@@ -169,8 +173,11 @@ fn named_ones<'a>(inventory: &'a Inventory, request: &Request) -> Result<Vec<One
     }
     let mut chosen: Vec<One<'a>> = Vec::with_capacity(named);
     for id in &request.ids {
-        let one = find(inventory, id).map_err(|refusal| refusal.at(place, id))?;
+        let one = find(inventory, id, request).map_err(|refusal| refusal.at(place, id))?;
         if let Some(at) = chosen.iter().position(|other| other.slot() == one.slot()) {
+            if request.source.counts_gpus() {
+                continue;
+            }
             let earlier = request.ids.get(at).map_or("", String::as_str);
             let message = format!("{earlier} and {id} are the same GPU");
             return Err(invalid("request-ids", message, "name each GPU once").at(place, id));
@@ -191,8 +198,13 @@ fn named_ones<'a>(inventory: &'a Inventory, request: &Request) -> Result<Vec<One
     Ok(chosen)
 }
 
-/// What an id means: a full name first, then a prefix of a UUID if it fits one GPU or part only.
-fn find<'a>(inventory: &'a Inventory, id: &str) -> Result<One<'a>, Refusal> {
+/// What an id means: a full name first, then a prefix of a UUID if it fits one GPU or part only. A bare number is an index
+/// where the names are those of tools that count GPUs.
+fn find<'a>(inventory: &'a Inventory, id: &str, request: &Request) -> Result<One<'a>, Refusal> {
+    let index = id.parse::<u32>().ok().filter(|_| request.source.counts_gpus());
+    if let Some(gpu) = index.and_then(|index| inventory.gpus.iter().find(|gpu| gpu.index == Some(index))) {
+        return Ok(One { gpu, part: None });
+    }
     let part_of = |gpu: &'a Gpu| Some(One { gpu, part: Some(gpu.partition_named(id)?) });
     let whole = |gpu: &'a Gpu| gpu.is_named(id).then_some(One { gpu, part: None });
     if let Some(one) = inventory.gpus.iter().find_map(|gpu| whole(gpu).or_else(|| part_of(gpu))) {

@@ -114,6 +114,11 @@ impl Containerd {
         Ok(format!("containerd {} by {by}, {}", version(&self.programs)?, low_level(Command::new(plain))?))
     }
 
+    /// Whether it reads CDI files.
+    pub(crate) fn knows_cdi(&self) -> bool {
+        version(&self.programs).is_ok_and(|version| !version.starts_with("1.6."))
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         self.janitor.folder()
     }

@@ -1,6 +1,6 @@
 //! containerd through `ctr`, its own client: no pods, no policy, nothing between the words and the daemon.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -94,6 +94,10 @@ fn words(ask: &Ask) -> Result<Vec<(&'static str, String)>> {
 impl Engine for Ctr {
     fn versions(&self) -> Result<String> {
         self.daemon.versions("ctr", &self.ground.plain)
+    }
+
+    fn cdi(&self) -> Option<PathBuf> {
+        None
     }
 
     fn sources(&self) -> &'static [Source] {

@@ -222,6 +222,10 @@ impl Engine for Docker {
         self.versions()
     }
 
+    fn cdi(&self) -> Option<PathBuf> {
+        (self.options.release != "20").then(|| self.folder().join("cdi"))
+    }
+
     fn sources(&self) -> &'static [Source] {
         match self.options.release.as_str() {
             "20" => &[Source::Environment],

@@ -82,6 +82,8 @@ pub struct Ask {
     pub binds: Vec<(PathBuf, String)>,
     /// Devices of the host, at the same place inside.
     pub devices: Vec<PathBuf>,
+    /// CDI devices by their qualified names.
+    pub cdi: Vec<String>,
     /// All capabilities and all devices.
     pub privileged: bool,
     /// A user namespace with other ids (Podman's `--userns`).
@@ -127,6 +129,9 @@ impl Ask {
         for device in &self.devices {
             command.arg(format!("--device={}", device.display()));
         }
+        for name in &self.cdi {
+            command.arg(format!("--device={name}"));
+        }
         if self.privileged {
             command.arg("--privileged");
         }
@@ -158,6 +163,9 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// The engine does not answer.
     fn versions(&self) -> Result<String>;
+
+    /// The folder that its CDI files are read from; none where it knows no CDI.
+    fn cdi(&self) -> Option<PathBuf>;
 
     /// In which ways its users can ask.
     fn sources(&self) -> &'static [Source];

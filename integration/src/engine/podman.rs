@@ -23,6 +23,19 @@ const CALL: Duration = Duration::from_secs(90);
 /// quilt-gpu looks there from outside the room.
 const STATES: [&str; 3] = ["/run/runc", "/run/crun", "/run/youki"];
 
+/// `/etc/cdi`, from which alone every release reads, is the folder `$2`. Where `/etc` is the machine's, it is changed in `$1`.
+const CDI: &str = r#"
+set -e
+if [ "$3" = machine ]; then
+  mkdir -p "$1"
+  mount -t tmpfs tmpfs "$1"
+  mkdir -p "$1/upper" "$1/work"
+  mount -t overlay -o "lowerdir=/etc,upperdir=$1/upper,workdir=$1/work" overlay /etc
+fi
+mkdir -p /etc/cdi
+mount --bind "$2" /etc/cdi
+"#;
+
 /// Podman with storage of its own; it goes, with everything in it, when this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Podman {
@@ -59,6 +72,12 @@ impl Podman {
         // Its locks are one file for all that live on one machine.
         let mut locks = room.command("mount", None);
         run(locks.args(["-t", "tmpfs", "tmpfs", "/dev/shm"]), None, CALL)?.checked()?;
+        let cdi = janitor.folder().join("cdi");
+        fs::create_dir(&cdi).cannot(|| format!("create {}", cdi.display()))?;
+        let mut bound = room.command("sh", None);
+        bound.args(["-c", CDI, "cdi"]).arg(janitor.folder().join("etc")).arg(cdi);
+        bound.arg(if root.is_some() { "own" } else { "machine" });
+        run(&mut bound, None, CALL)?.checked()?;
         Ok(Self { room, janitor, plain: ground.plain.clone(), groups: ground.groups, remapped: ground.remapped })
     }
 
@@ -109,6 +128,10 @@ impl Engine for Podman {
     fn versions(&self) -> Result<String> {
         let own = self.call(&["version", "--format", "{{.Client.Version}}"])?.checked()?.stdout;
         Ok(format!("podman {}, {}", own.trim(), low_level(self.room.command(&self.plain, None))?))
+    }
+
+    fn cdi(&self) -> Option<PathBuf> {
+        Some(self.folder().join("cdi"))
     }
 
     fn sources(&self) -> &'static [Source] {

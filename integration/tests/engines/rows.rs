@@ -18,6 +18,8 @@ pub(crate) struct Yard {
     // First: its containers use the node.
     pub(crate) engine: Box<dyn Engine>,
     pub(crate) site: Site,
+    /// Whether its containers have user namespaces unless they say otherwise.
+    pub(crate) remapped: bool,
     /// Names of containers that a behaviour started and did not remove.
     started: BTreeSet<String>,
     /// Programs that stand before the low-level runtime.
@@ -58,7 +60,7 @@ impl Yard {
         let rootfs = Rootfs::debian_like(site.join("debian"), Path::new(PROBE))?;
         engine.import("deb:1", &rootfs, &[("FROM_IMAGE", "yes")], &[("quilt.gpu/count", "1")])?;
         engine.import("baked:1", &rootfs, &[("NVIDIA_VISIBLE_DEVICES", "all"), ("CUDA_VERSION", "12.2.0")], &[])?;
-        Ok(Ok(Self { engine, site, started: BTreeSet::new(), _tools: tools }))
+        Ok(Ok(Self { engine, site, remapped: row.remapped, started: BTreeSet::new(), _tools: tools }))
     }
 
     /// What the engine says of itself.

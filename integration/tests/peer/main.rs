@@ -31,7 +31,11 @@ fn as_nvidia_has_it_or_for_a_reason() -> Result<()> {
         let topology = node::topology(name)?;
         let golden = node::workspace().join(format!("integration/golden/nvidia-ctk-1.18.0/{name}.json"));
         let theirs = words::theirs(&node::read(&golden)?, &node::text(&topology["driver_version"]));
-        let ours = found(&topology)?;
+        let Found { contract: ours, file } = found(&topology)?;
+        // What engines put in by our file is what the runtime gives, but for what does not add up over several devices.
+        let (mine, file) = (unnumbered(&ours), unnumbered(&file));
+        let only: Vec<_> = mine.symmetric_difference(&file).map(String::as_str).collect();
+        assert_eq!(only, ["env CUDA_VISIBLE_DEVICES"], "{name}");
         let same = theirs.intersection(&ours).count();
         say(format_args!("{name}: {same} the same, {} theirs, {} ours", theirs.len() - same, ours.len() - same));
         for (word, row) in table::explained(&theirs, &ours) {
@@ -51,8 +55,25 @@ fn as_nvidia_has_it_or_for_a_reason() -> Result<()> {
     Ok(())
 }
 
-/// What quilt-gpu finds on the node, and gives a container that asks for everything.
-fn found(topology: &Value) -> Result<Words> {
+/// The same without an instance's name: a GPU that cannot be used has an index with NVML, and none with us.
+fn unnumbered(words: &Words) -> Words {
+    let bare = |word: &String| match word.strip_prefix("mig ").and_then(|rest| rest.split_once(' ')) {
+        Some((_, path)) => format!("mig {path}"),
+        None => word.clone(),
+    };
+    words.iter().map(bare).collect()
+}
+
+/// What quilt-gpu finds on a node.
+struct Found {
+    /// What it gives a container that asks for everything.
+    contract: Words,
+    /// What its CDI file says.
+    file: Words,
+}
+
+/// Looks at a node.
+fn found(topology: &Value) -> Result<Found> {
     let scratch = Scratch::new()?;
     let host = node::lay_out(scratch.join("host"), topology)?;
     let options = QuiltOptions { verify: false, low_level: vec![STUB.into()], ..QuiltOptions::default() };
@@ -72,7 +93,10 @@ fn found(topology: &Value) -> Result<Words> {
     let root = host.root.to_string_lossy().into_owned();
     let words = words::ours(&inventory, &bundle.read()?, &root, topology)?;
     runtime.delete("peer", true)?.checked()?;
-    Ok(words)
+    let file = quilt.cli(&["cdi", "generate", "--capabilities", EVERYTHING])?.checked()?.stdout;
+    let file: Value = serde_json::from_str(&file.replace(&root, "")).unwrap();
+    let file = words::theirs(&file, &node::text(&topology["driver_version"]));
+    Ok(Found { contract: words, file })
 }
 
 /// For `integration/golden/record.sh`, which asks it.

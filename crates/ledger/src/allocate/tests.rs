@@ -306,3 +306,37 @@ proptest! {
         }
     }
 }
+
+/// Names of CDI and of `NVIDIA_VISIBLE_DEVICES`: a number is an index, twice is once, and all is what is free.
+#[test]
+fn names_of_tools_that_count_gpus() {
+    let mut node = inventory(3);
+    // Index 0 is nvidia10 and so on; the last is cut.
+    (10..).zip(&mut node.gpus).for_each(|(minor, gpu)| gpu.minor = Some(minor));
+    crate::testing::cut(&mut node.gpus[2], &["1g.10gb", "1g.10gb"]);
+    let first = node.gpus[0].pci.clone();
+    for (names, source, count, taken, expected) in [
+        (&["0"][..], Source::Cdi, 1, false, "nvidia10"),
+        (&["0"], Source::Annotation, 1, false, "UNKNOWN_GPU"),
+        (&["0", "nvidia10"], Source::VisibleDevices, 2, false, "nvidia10"),
+        (&["nvidia10", "0000:01:00.0"], Source::Environment, 2, false, "INVALID_GPU_REQUEST"),
+        (&["2"], Source::Cdi, 1, false, "GPU_UNAVAILABLE"),
+        (&["2:1"], Source::Cdi, 1, false, "nvidia12:1"),
+        (&["all"], Source::VisibleDevices, 256, false, "nvidia10 nvidia11 nvidia12:0 nvidia12:1"),
+        (&["all"], Source::Cdi, 256, true, "nvidia11 nvidia12:0 nvidia12:1"),
+        (&["all"], Source::Cdi, 2, false, "nvidia10 nvidia11"),
+        (&["all"], Source::Environment, 1, false, "UNKNOWN_GPU"),
+    ] {
+        let request = Request { source, count, ..ids(names) };
+        let granted = allocate(&node, &|slot| taken && slot == first, &request, &[]);
+        let told = granted.map(|all| all.iter().map(Granted::name).collect::<Vec<_>>().join(" "));
+        assert_eq!(told.unwrap_or_else(|refusal| refusal.code.name().into()), expected, "{names:?} {source:?}");
+    }
+    let four = four();
+    let all = Request { source: Source::Cdi, count: 256, ..ids(&["all"]) };
+    assert_eq!(ask(&four, &[0, 1, 3], &all, &[]).unwrap_err().code, Code::CapacityFull);
+    let mut lost = four;
+    lost.gpus.truncate(3);
+    lost.gpus.drain(..2);
+    assert_eq!(ask(&lost, &[], &all, &[]).unwrap_err().code, Code::GpuUnavailable);
+}

@@ -9,6 +9,7 @@ use contract::gpu::{Gpu, State, Unavailable};
 use contract::inventory::{self, Inventory};
 use contract::request::Request;
 use contract::{Code, Contract, Granted, Refusal};
+use ledger::Recipient;
 use linker::elf::Class;
 use linker::image::Image;
 use linker::view::{self, Library};
@@ -37,7 +38,7 @@ pub(super) struct Made {
 /// # Errors
 /// As [`ledger::draft`]; `UNKNOWN_GPU` or `GPU_UNAVAILABLE` where there is no device to name.
 pub(super) fn made(inventory: &Inventory, kind: &str, request: &Request, policy: &Policy) -> Result<Made, Refusal> {
-    let draft = |gpus: &[Granted]| ledger::draft(inventory, gpus, request, policy, "", None, 0);
+    let draft = |gpus: &[Granted]| ledger::draft(inventory, gpus, request, policy, "", Recipient::default(), 0);
     let (out, named): (Vec<_>, Vec<_>) = inventory.gpus.iter().flat_map(grantable).partition(|one| one.why.is_some());
     let without: Vec<String> =
         out.iter().filter_map(|one| Some(format!("{}: {}", one.names.first()?, one.why?))).collect();

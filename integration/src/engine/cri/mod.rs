@@ -253,6 +253,10 @@ impl Engine for Cri {
         self.daemon.versions("CRI", &self.ground.plain)
     }
 
+    fn cdi(&self) -> Option<PathBuf> {
+        self.daemon.knows_cdi().then(|| self.cdi_folder())
+    }
+
     fn sources(&self) -> &'static [Source] {
         &[Source::PodAnnotation]
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use std::{fs, iter};
 
 use k8s_cri::v1::{
-    ContainerConfig, ContainerMetadata, ContainerState, ContainerStatus, ContainerStatusRequest,
+    CdiDevice, ContainerConfig, ContainerMetadata, ContainerState, ContainerStatus, ContainerStatusRequest,
     CreateContainerRequest, Device, ExecSyncRequest, IdMapping, ImageSpec, KeyValue, LinuxContainerConfig,
     LinuxContainerResources, LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount,
     NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata, PodSandboxStatusRequest,
@@ -252,6 +252,7 @@ fn container_config(pod: &Pod, ask: &Ask) -> Result<ContainerConfig> {
         envs: ask.env.iter().map(|(key, value)| KeyValue { key: key.clone(), value: value.clone() }).collect(),
         mounts: ask.binds.iter().map(mount).collect::<Result<_>>()?,
         devices: ask.devices.iter().map(device).collect::<Result<_>>()?,
+        cdi_devices: ask.cdi.iter().map(|name| CdiDevice { name: name.clone() }).collect(),
         annotations: ask.node_annotations.iter().cloned().collect(),
         linux: Some(LinuxContainerConfig { security_context: Some(security_context), resources: None }),
         ..ContainerConfig::default()

@@ -128,6 +128,12 @@ fn configure(janitor: &Janitor, options: &DockerOptions) -> Result<()> {
     if let Some(runtime) = &options.default_runtime {
         config.insert("default-runtime".into(), runtime.clone().into());
     }
+    if options.release != "20" {
+        let folder = janitor.folder().join("cdi");
+        fs::create_dir(&folder).cannot(|| format!("create {}", folder.display()))?;
+        config.entry("features").or_insert(json!({"cdi": true}));
+        config.entry("cdi-spec-dirs").or_insert(json!([folder.to_string_lossy()]));
+    }
     if options.remapped {
         config.insert("userns-remap".into(), "dockremap".into());
     }

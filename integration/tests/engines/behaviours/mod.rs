@@ -1,5 +1,6 @@
 //! What must be so on every engine, one function each. A behaviour begins with an empty node and leaves one.
 
+mod cdi;
 mod grants;
 mod life;
 mod refusals;
@@ -12,7 +13,7 @@ use crate::rows::Yard;
 pub(crate) type Behaviour = fn(&mut Yard) -> Result<()>;
 
 /// The table's columns.
-pub(crate) const BEHAVIOURS: [(&str, Behaviour); 21] = [
+pub(crate) const BEHAVIOURS: [(&str, Behaviour); 22] = [
     ("no GPU asked", grants::none),
     ("one GPU by environment", grants::one_by_environment),
     ("one GPU by annotation", grants::one_by_annotation),
@@ -22,6 +23,7 @@ pub(crate) const BEHAVIOURS: [(&str, Behaviour); 21] = [
     ("pinned id", grants::pinned),
     ("host root bound", grants::host_root),
     ("user namespace", grants::user_namespace),
+    ("CDI devices", cdi::devices),
     ("full node", refusals::full_node),
     ("bind refused", refusals::bind),
     ("device refused", refusals::device),
