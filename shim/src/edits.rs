@@ -147,7 +147,6 @@ pub(crate) fn run_hooks(hook: &Path, config: &Path, key: &str) -> Vec<Hook> {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     /// B10: the entry of a tenant would be made instead of the granted one, or beside it under another spelling.

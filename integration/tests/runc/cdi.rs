@@ -54,6 +54,11 @@ fn what_an_engine_put_in_is_taken_out_and_asked_for() -> Result<()> {
         assert_eq!(bytes(&bundle.config())?, before, "{id}: the engine's own spec is not back");
         assert_eq!(bench.site.leases_on_disk()?, BTreeSet::new(), "{id}");
     }
+    // `run` has hooks judge what stood in the spec before.
+    let bundle = bench.bundle("run", &injected(&bench, &Spec::new(), &["nvidia1"])?.args(integration::PROBE_ALL))?;
+    let seen = integration::Seen::of(&bench.runc.run("run", &bundle)?.checked()?.stdout)?;
+    assert_eq!(seen.gpus()?, BTreeSet::from([1]));
+    bench.site.wait_no_leases()?;
     // What one has no other gets, and a restart is judged by what the engine wrote.
     bench.sleeper("first", &injected(&bench, &Spec::new(), &["nvidia1"])?)?;
     let again = bench.sharing("again", &injected(&bench, &Spec::new(), &["nvidia1"])?)?;
@@ -75,15 +80,15 @@ fn what_is_not_exactly_ours_is_judged_as_a_tenants() -> Result<()> {
             mounts.retain(|mount| !mount["source"].as_str().unwrap_or_default().contains(what));
         })
     };
-    let more = ours.clone().device("/dev/nvidia3", 'c', 195, 3);
+    let more = ours.clone().device("/dev/mine", 'c', 195, 3);
     let at = format!("/linux/devices/{devices}");
     let no_control = ours.clone().edit(|spec| {
-        spec["linux"]["devices"].as_array_mut().unwrap().retain(|device| device["path"] != "/dev/nvidiactl");
+        spec["linux"]["devices"].as_array_mut().unwrap().retain(|device| device["path"] != "/dev/nvidia-uvm");
     });
     for (id, spec, words) in [
         ("stale", without("libcuda.so"), &["FOREIGN_GPU_INJECTION", "libcuda.so", "quilt-gpu cdi generate"][..]),
-        ("control", no_control, &["FOREIGN_GPU_INJECTION", "/dev/nvidiactl"]),
-        ("more", more, &["TENANT_GPU_DEVICE", &at]),
+        ("control", no_control, &["FOREIGN_GPU_INJECTION", "/dev/nvidia-uvm"]),
+        ("more", more, &["FOREIGN_GPU_INJECTION", "1 GPU device"]),
         ("twice", ours.clone().env("QUILT_GPU_COUNT", "1"), &["INVALID_GPU_REQUEST", "asked for twice"]),
         ("strict", ours.clone().env("QUILT_STRICT", "true"), &["STRICT_GPU_CONFLICT"]),
         (
@@ -92,14 +97,16 @@ fn what_is_not_exactly_ours_is_judged_as_a_tenants() -> Result<()> {
             &["FOREIGN_GPU_INJECTION", "nvidia.com/gpu=0", "cdi_kinds"],
         ),
     ] {
-        bench.refused(id, &bench.sharing(id, &spec)?, words)?;
+        let told = bench.refused(id, &bench.sharing(id, &spec)?, words)?.stderr;
+        // Places are those of the spec as the engine wrote it.
+        assert_eq!(told.contains(&at), id == "more", "{id}: {told}");
     }
     // A variable alone asks for nothing, and terms of ours go with names of others.
     assert_eq!(bench.see("marker", &Spec::new().env("QUILT_GPU_CDI", "compute"))?.gpus()?, BTreeSet::new());
     let annotated = Spec::new().annotation("cdi.k8s.io/x", "quilt.gpu/device=nvidia2,vendor.com/nic=eth0");
-    let annotated = annotated.annotation("quilt.gpu/capabilities", "utility");
+    let annotated = annotated.annotation("quilt.gpu/capabilities", "compute");
     assert_eq!(bench.see("named", &annotated)?.gpus()?, BTreeSet::from([2]));
-    assert_eq!(request(&bench, "named")["capabilities"], json!(["utility"]));
+    assert_eq!(request(&bench, "named")["capabilities"], json!(["compute"]));
     Ok(())
 }
 
