@@ -44,7 +44,11 @@ pub(crate) fn changes(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change<'s
         ("mounts", mounts(spec, edits)?),
         (
             "linux",
-            members([("devices", devices(spec, edits)?), ("resources", members([("devices", rules(spec, edits)?)]))]),
+            members([
+                ("devices", devices(spec, edits)?),
+                ("resources", members([("devices", rules(spec, edits)?)])),
+                ("maskedPaths", masked(spec, edits)?),
+            ]),
         ),
         ("hooks", hooks(spec, edits)?),
     ]))
@@ -94,6 +98,16 @@ pub(crate) fn gids(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change<'stat
             added.push(text);
         }
     }
+    Ok(some_items(Items { added, ..Items::default() }))
+}
+
+fn masked(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change<'static>>, EditError> {
+    if edits.masked.is_empty() {
+        return Ok(None);
+    }
+    let items = list(spec, &["linux", "maskedPaths"], Holds::Strings)?;
+    let is_new = |path: &&String| !items.iter().any(|item| item.as_str() == Some(path));
+    let added = edits.masked.iter().filter(is_new).map(|path| json::quote(path)).collect();
     Ok(some_items(Items { added, ..Items::default() }))
 }
 

@@ -32,6 +32,8 @@ pub struct Edits {
     pub hooks: Vec<Hook>,
     /// Groups that `process.user.additionalGids` shall hold.
     pub gids: Vec<u32>,
+    /// Paths that `linux.maskedPaths` shall hold, each once.
+    pub masked: Vec<String>,
 }
 
 /// Items that go out of a spec, by their positions, rising.

@@ -117,7 +117,7 @@ fn judged(
     if verdict.refusals.is_empty() {
         let carried = numbers(&decision, &system).and_then(|numbers| {
             notes.extend(cuda::judge(&decision.spec, verdict.grant.as_ref(), &setup.config.policy)?);
-            edits::edits(&decision.spec, &folder, &decision.judgement, &numbers, verdict.grant.as_ref())
+            edits::edits(&decision.spec, &folder, &decision.judgement, &numbers, verdict.grant.as_ref(), &setup.config)
         });
         match carried {
             Ok(planned) => {

@@ -228,8 +228,14 @@ impl<'a> Making<'a> {
     fn carried_out(&self, ledger: Option<&Ledger>, contract: Option<Contract>) -> Result<Option<Made<'a>>, Refusal> {
         let Self { container, bundle, tenant_bytes, decision, system, .. } = *self;
         let numbers = numbers(decision, system)?;
-        let edits::Planned { mut edits, cache, mut notes } =
-            edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract.as_ref())?;
+        let edits::Planned { mut edits, cache, mut notes } = edits::edits(
+            &decision.spec,
+            &bundle.path,
+            &decision.judgement,
+            &numbers,
+            contract.as_ref(),
+            &container.setup.config,
+        )?;
         notes.extend(decision.judgement.notes.iter().cloned());
         notes.extend(cuda::judge(&decision.spec, contract.as_ref(), &container.setup.config.policy)?);
         let verb = container.call.verb;

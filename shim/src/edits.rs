@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use cdi::{Edits, Hook, Mount, Stage};
+use contract::config::Config;
 use contract::inventory::DeviceNode;
 use contract::json::Node;
 use contract::{Code, Contract, Note, Refusal};
@@ -11,6 +12,7 @@ use guard::{Judgement, Numbers};
 use node::InRoot;
 
 use crate::bundle;
+use crate::others::masks;
 use crate::targets::refuse_covered;
 use crate::view::{self, Cache};
 
@@ -38,6 +40,7 @@ pub(crate) fn edits(
     judgement: &Judgement,
     numbers: &Numbers,
     contract: Option<&Contract>,
+    config: &Config,
 ) -> Result<Planned, Refusal> {
     let changes = &judgement.changes;
     let mut edits = Edits {
@@ -63,6 +66,7 @@ pub(crate) fn edits(
     };
     let granted: Vec<(u32, u32)> = contract.nodes.iter().map(|n| (n.major, n.minor)).collect();
     edits.env.clone_from(&contract.env);
+    edits.masked = masks(spec, contract, config);
     edits.rules = Some(guard::granted_rules(&judgement.rules, &granted, numbers));
     if has_user_namespace(spec) {
         // Groups of the host mean nothing there. mknod is not allowed there, and runc would bind a node of the same path, which a driver root does not have.

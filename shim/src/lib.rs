@@ -27,6 +27,7 @@ mod named;
 mod no_locale;
 #[cfg(all(panic = "abort", target_feature = "crt-static"))]
 mod no_unwind;
+mod others;
 mod preserved;
 mod record;
 mod report;

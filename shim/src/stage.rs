@@ -183,7 +183,7 @@ fn ours(
         _ => numbers(decision, system)?,
     };
     let edits::Planned { edits, .. } =
-        edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract)?;
+        edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract, &setup.config)?;
     let created = Created {
         pid: state.pid,
         base: &rootfs(decision, bundle),

@@ -10,6 +10,9 @@ use contract::json::Node;
 use contract::{Code, Refusal};
 use node::InRoot;
 
+/// More links in a row lead nowhere.
+const MAX_LINKS: usize = 40;
+
 /// The deepest part of a path that is there in the image, and what is left of the path.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
@@ -32,7 +35,14 @@ pub(crate) fn refuse_covered(
         return Ok(());
     }
     let image = Image { root, seen: RefCell::default() };
-    let mut folders: Vec<&str> = targets.iter().chain(nodes).flat_map(|target| folders_above(target)).collect();
+    // A file, as engines bind into /etc, holds nothing.
+    let is_file = |path: &str| root.is_some_and(|root| root.is_file(Path::new(path)));
+    let behind: Vec<String> = match volumes.iter().any(|(_, destination)| !is_file(destination)) {
+        true => targets.iter().flat_map(|target| followed(root, target)).collect(),
+        false => Vec::new(),
+    };
+    let all = targets.iter().chain(nodes).copied().chain(behind.iter().map(String::as_str));
+    let mut folders: Vec<&str> = all.flat_map(folders_above).collect();
     contract::order::sort(&mut folders);
     folders.dedup();
     let folders: Vec<(&str, Place)> = folders.into_iter().map(|folder| (folder, image.place(folder))).collect();
@@ -70,6 +80,18 @@ fn volumes<'a>(spec: &'a Node<'_>) -> impl Iterator<Item = (usize, &'a str)> {
 /// `/usr/lib` and `/usr` for `/usr/lib/libcuda.so.1`. Not `/`: nothing can be mounted over the root of a container.
 fn folders_above(target: &str) -> impl Iterator<Item = &str> {
     target.char_indices().filter(|(at, c)| *c == '/' && *at > 0).filter_map(|(at, _)| target.get(..at))
+}
+
+/// Where the image's links lead from a target: that is where the runtime mounts.
+fn followed(root: Option<&InRoot>, target: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut path = target.to_owned();
+    while let Some(next) = root.and_then(|root| root.link(Path::new(&path))).filter(|_| all.len() < MAX_LINKS) {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        path = if next.is_absolute() { String::new() } else { format!("{folder}/") } + &next.to_string_lossy();
+        all.push(path.clone());
+    }
+    all
 }
 
 /// Most folders of an image that are remembered.
@@ -138,6 +160,22 @@ mod tests {
             Ok(()) => "fine".to_owned(),
             Err(refusal) => format!("{}: {}", refusal.at, refusal.message.split(',').next().unwrap()),
         }
+    }
+
+    #[test]
+    fn a_link_of_the_images_leads_into_no_volume() {
+        let image = tempfile::tempdir().unwrap();
+        let folder = image.path().join("usr/lib/x86_64-linux-gnu");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::os::unix::fs::symlink("libcuda.so.9", folder.join("libcuda.so.1")).unwrap();
+        std::os::unix::fs::symlink("../../../data/deep/libcuda.so.9", folder.join("libcuda.so.9")).unwrap();
+        std::os::unix::fs::symlink("/usr/lib/x86_64-linux-gnu/libcuda.so", folder.join("libcuda.so")).unwrap();
+        for (destination, is_fine) in [("/data", false), ("/data/deep", false), ("/other", true), ("/data/x", true)] {
+            assert_eq!(outcome(image.path(), destination) == "fine", is_fine, "{destination}");
+        }
+        // A file there holds nothing.
+        std::fs::write(image.path().join("data"), "").unwrap();
+        assert_eq!(outcome(image.path(), "/data"), "fine");
     }
 
     #[test]

@@ -189,6 +189,8 @@ pub struct Policy {
     pub sockets: Vec<Socket>,
     /// Whether the helper makes device nodes that the driver has and `/dev` lacks.
     pub make_nodes: bool,
+    /// Whether containers with GPUs see the folders of others in `/proc/driver/nvidia` and `/sys`.
+    pub show_other_gpus: bool,
     /// What becomes of GPUs that processes outside leases hold open: `skip` or `warn`.
     pub busy: Busy,
     /// Owners whose containers with GPUs may make and remove MIG instances.
@@ -329,6 +331,7 @@ settings!(Policy {
     firmware,
     sockets,
     make_nodes,
+    show_other_gpus,
     busy,
     mig_config,
     mig_monitor

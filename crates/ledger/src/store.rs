@@ -270,9 +270,7 @@ impl Ledger {
             self.choose(&leases, &ahead, inventory, request, taker)
         };
         let (gpus, own) = match choose(&listing) {
-            Err(refusal) if may_be_the_deads(&refusal) && self.reclaim_locked(locked)? > 0 => {
-                choose(&self.listing()?)?
-            }
+            Err(refusal) if may_be_the_deads(&refusal) && self.reclaim_locked(locked)? > 0 => choose(&self.listing()?)?,
             other => other?,
         };
         let same = own.len() == gpus.len() && gpus.iter().all(|gpu| own.contains(&slot::of(gpu)));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use contract::inventory::FileId;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2, renameat};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2, readlinkat, renameat};
 use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{UnlinkatFlags, unlinkat};
@@ -53,6 +53,13 @@ impl InRoot {
     pub fn is_file(&self, path: &Path) -> bool {
         let stat = self.at(path, OFlag::empty()).and_then(fstat);
         stat.is_ok_and(|stat| file::is(stat.st_mode, SFlag::S_IFREG))
+    }
+
+    /// What a link says; nothing where there is none.
+    #[must_use]
+    pub fn link(&self, path: &Path) -> Option<PathBuf> {
+        let handle = self.at(path, OFlag::O_NOFOLLOW).ok()?;
+        readlinkat(&handle, Path::new("")).ok().map(PathBuf::from)
     }
 
     /// Whether nobody can change it from the node either.

@@ -64,6 +64,14 @@ pub fn devices(host: &Host) -> Result<Vec<Device>, NodeError> {
     Ok(devices)
 }
 
+/// The folder that a device has below `/sys/devices`, as every mount of sysfs shows it; none when there is no such device.
+#[must_use]
+pub fn sysfs_folder(host: &Host, address: &str) -> Option<String> {
+    let target = fs::read_link(host.path(&format!("sys/bus/pci/devices/{address}"))).ok()?;
+    let path = target.to_str()?.trim_start_matches("../");
+    (path.starts_with("devices/") && !path.contains("..")).then(|| format!("/sys/{path}"))
+}
+
 /// `None` when it was taken out meanwhile.
 fn device(folder: &str, address: String) -> Result<Option<Device>, NodeError> {
     let Some(vendor) = hexadecimal(folder, "vendor")? else {

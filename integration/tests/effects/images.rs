@@ -137,6 +137,10 @@ fn brought() -> Vec<Case> {
         case("G8 Q57 CVE-2026-47262", "a linker's cache of a gigabyte", |_| Spec::new()).image(|_, root| {
             made(fs::File::create(root.path.join("etc/ld.so.cache")).and_then(|file| file.set_len(1 << 30)))
         }),
+        case("G8 Q57 CVE-2025-23267", "a linker's cache that leads to a file of the host's", |_| Spec::new())
+            .image(|run, root| made(symlink(climb(&run.trap.join("plain")), root.path.join("etc/ld.so.cache")))),
+        case("G8 Q57 CVE-2025-23267", "an image whose /etc leads to a folder of the host's", |_| Spec::new())
+            .image(|run, root| instead(root, "etc", &climb(&run.trap))),
         case("G8 Q57", "a linker's cache of noise", |_| Spec::new())
             .image(|_, root| root.write("etc/ld.so.cache", &b"\x93noise".repeat(999))),
         case("G8 Q57", "a linker's cache whose places lie behind its end", |_| Spec::new()).image(|_, root| {

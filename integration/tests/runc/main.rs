@@ -25,6 +25,7 @@ mod reservations;
 mod sampled;
 mod spellings;
 mod tenant;
+mod traces;
 mod trusted;
 mod updates;
 mod verify;
