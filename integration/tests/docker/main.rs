@@ -3,6 +3,7 @@
 
 mod grants;
 mod groups;
+mod layers;
 mod ordinary;
 mod privileged;
 mod refusals;
