@@ -10,6 +10,7 @@ use ledger::{Ledger, Recipient};
 use node::Node;
 
 use crate::bundle::Bundle;
+use crate::compat;
 use crate::create::{in_held_cgroup, numbers};
 use crate::cuda;
 use crate::decide::{Decision, decide};
@@ -115,6 +116,8 @@ fn judged(
         }
     }
     if verdict.refusals.is_empty() {
+        let grant = verdict.grant.as_mut();
+        notes.extend(grant.and_then(|grant| compat::choose(&decision.spec, &folder, grant)));
         let carried = numbers(&decision, &system).and_then(|numbers| {
             notes.extend(cuda::judge(&decision.spec, verdict.grant.as_ref(), &setup.config.policy)?);
             edits::edits(&decision.spec, &folder, &decision.judgement, &numbers, verdict.grant.as_ref(), &setup.config)

@@ -11,6 +11,7 @@ use node::{Node, process};
 
 use crate::argv::Verb;
 use crate::bundle::Bundle;
+use crate::compat;
 use crate::container::Container;
 use crate::cuda;
 use crate::decide::{Decision, decide};
@@ -225,8 +226,13 @@ impl<'a> Making<'a> {
     }
 
     /// Steps 7 to 9: edits, `config.json`, audit.
-    fn carried_out(&self, ledger: Option<&Ledger>, contract: Option<Contract>) -> Result<Option<Made<'a>>, Refusal> {
+    fn carried_out(
+        &self,
+        ledger: Option<&Ledger>,
+        mut contract: Option<Contract>,
+    ) -> Result<Option<Made<'a>>, Refusal> {
         let Self { container, bundle, tenant_bytes, decision, system, .. } = *self;
+        let chosen = contract.as_mut().and_then(|contract| compat::choose(&decision.spec, &bundle.path, contract));
         let numbers = numbers(decision, system)?;
         let edits::Planned { mut edits, cache, mut notes } = edits::edits(
             &decision.spec,
@@ -237,6 +243,7 @@ impl<'a> Making<'a> {
             &container.setup.config,
         )?;
         notes.extend(decision.judgement.notes.iter().cloned());
+        notes.extend(chosen);
         notes.extend(cuda::judge(&decision.spec, contract.as_ref(), &container.setup.config.policy)?);
         let verb = container.call.verb;
         notes.extend(bundle.loose_to(&decision.spec, system).map(|loose| Note::new("bundle", "", loose.told())));

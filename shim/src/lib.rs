@@ -5,6 +5,7 @@
 pub mod argv;
 mod bundle;
 mod check;
+mod compat;
 mod container;
 mod create;
 mod cuda;

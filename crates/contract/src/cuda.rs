@@ -187,6 +187,16 @@ impl<'a> Image<'a> {
     }
 }
 
+/// Whether these GPUs take the compatibility libraries of an image (`cuda-compat`) in place of the node's driver's, where its
+/// version is this one: theirs is of a higher major version, and NVIDIA's driver lets data-centre products alone use them.
+#[must_use]
+pub fn takes(brought: &str, driver: &str, products: &Products) -> Option<bool> {
+    let newer = Version::parse(brought)?.major() > Version::parse(driver)?.major();
+    let of_data_centre =
+        |(model, _): &(String, String)| !model.is_empty() && toolkits::brand(model) == toolkits::DATA_CENTRE;
+    newer.then(|| !products.0.is_empty() && products.0.iter().all(of_data_centre))
+}
+
 /// What the node's driver is.
 #[derive(Debug, Clone, Copy)]
 pub struct Driver {

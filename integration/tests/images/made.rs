@@ -104,17 +104,30 @@ impl Image {
                 }
                 plain(rootfs.with_ld_cache()?)
             }
-            "compatibility libraries" => {
-                let rootfs = glibc(debian()?)?;
-                newer(&rootfs, "usr/local/cuda-12.8/compat")?;
-                link("cuda-12.8", &rootfs.path.join("usr/local/cuda"))?;
-                plain(rootfs.with_ld_cache()?)
-            }
+            "compatibility libraries" => Self::with_compatibility(folder, programs, "525.105.17")?,
             "read-only" => Self { kind: Kind::ReadOnly, ..plain(glibc(debian()?)?.with_ld_cache()?) },
             "on a read-only file system" => Self { kind: Kind::Frozen, ..plain(glibc(debian()?)?.with_ld_cache()?) },
             "user namespace" => Self { kind: Kind::Mapped, ..plain(glibc(debian()?)?.with_ld_cache()?) },
             _ => return Err(Error::new(format!("no image is called {name:?}"))),
         })
+    }
+
+    /// One with the libraries that `cuda-compat` of this driver's version brings.
+    pub(crate) fn with_compatibility(folder: PathBuf, programs: &Programs, version: &str) -> Result<Self> {
+        let rootfs = Rootfs::debian_like(folder, &programs.glibc)?;
+        fs::copy("/sbin/ldconfig", rootfs.path.join("usr/bin/ldconfig")).map_err(|e| failed("copy ldconfig", &e))?;
+        let compat = rootfs.path.join("usr/local/cuda-12.8/compat");
+        fs::create_dir_all(&compat).map_err(|e| failed("create", &e))?;
+        DriverFiles::stand_in(version)?.install_libraries(&compat)?;
+        let brings = ["libcuda.so", "libcudadebugger.so", "libnvidia-nvvm.so", "libnvidia-ptxjitcompiler.so"];
+        for entry in fs::read_dir(&compat).map_err(|e| failed("list", &e))?.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !brings.iter().any(|brought| name.starts_with(brought)) {
+                fs::remove_file(entry.path()).map_err(|e| failed("remove", &e))?;
+            }
+        }
+        link("cuda-12.8", &rootfs.path.join("usr/local/cuda"))?;
+        Ok(Self { rootfs: rootfs.with_ld_cache()?, bare: false, shell: true, kind: Kind::Plain })
     }
 
     /// What the spec says of it.

@@ -173,3 +173,44 @@ fn lists(node: &Node, said: &str) -> Result<()> {
 fn inode(path: &Path) -> Result<u64> {
     fs::metadata(path).map(|facts| facts.ino()).map_err(|e| Error::new(format!("{}: {e}", path.display())))
 }
+
+/// D11: an image's own driver libraries are used where they are newer and the GPU is one that takes them, never else.
+#[test]
+fn compatibility_libraries_are_used_by_nvidias_own_rules() -> Result<()> {
+    if !root_for("compatibility_libraries_are_used_by_nvidias_own_rules") {
+        return Ok(());
+    }
+    let workshop = integration::Scratch::new()?;
+    let programs = Programs::make(workshop.path())?;
+    for (id, model, brought, images) in [
+        ("newer", "NVIDIA A100-SXM4-40GB", "570.148.08", true),
+        ("at-home", "NVIDIA GeForce RTX 4090", "570.148.08", false),
+        ("older", "NVIDIA A100-SXM4-40GB", "525.105.17", false),
+    ] {
+        let node = Node::new(Layout::Debian, "compute,utility", None)?;
+        for gpu in &node.site.host.gpus {
+            let file = node.site.host.root.join("proc/driver/nvidia/gpus").join(&gpu.pci).join("information");
+            let text = fs::read_to_string(&file).map_err(|e| Error::new(e.to_string()))?;
+            must(text.contains("NVIDIA A100-SXM4-40GB"), &text)?;
+            fs::write(&file, text.replace("NVIDIA A100-SXM4-40GB", model)).map_err(|e| Error::new(e.to_string()))?;
+        }
+        let image = Image::with_compatibility(workshop.join(id), &programs, brought)?;
+        let spec = Spec::new().env("QUILT_GPU_COUNT", "1").env("LD_LIBRARY_PATH", "/opt/lib").args([
+            "sh",
+            "-c",
+            "quilt-probe libcuda.so.1 libcuda.so libnvidia-ml.so.1; echo $LD_LIBRARY_PATH",
+        ]);
+        let said = node.runc.whole_life(id, &Bundle::new(node.site.join(id), &spec, &image.rootfs)?)?;
+        let compat = "/usr/local/cuda/compat";
+        let path = if images { format!("{compat}:/opt/lib") } else { "/opt/lib".to_owned() };
+        must(said.ends_with(&format!("{path}\n")), format_args!("{id}: {said}"))?;
+        for name in ["libcuda.so.1", "libcuda.so"] {
+            let line = said.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap_or_default();
+            must(line.starts_with(compat) == images && line.starts_with('/'), format_args!("{id}: {name} {line}"))?;
+        }
+        must(said.contains("libnvidia-ml.so.1 /lib/x86_64-linux-gnu/"), format_args!("{id}: {said}"))?;
+        let notes = node.site.quilt.audit().iter().map(|entry| entry["notes"].to_string()).collect::<String>();
+        must(notes.contains("cuda-compat") == (brought > "535"), format_args!("{id}: {notes}"))?;
+    }
+    Ok(())
+}
