@@ -54,6 +54,7 @@ echo
 echo "tests by what they ran on:"
 awk -v runc="$runc" -v docker="$docker" '
     /Running .*tests\/(engines|harness)/           { on = "every engine: see the table above"; next }
+    /Running .*tests\/configure/                  { on = "Docker, containerd and Podman, told by quilt-gpu configure"; next }
     /Running .*tests\/pods/                       { on = "every containerd, by CRI"; next }
     /Running .*tests\/(docker|fixtures)/          { on = docker; next }
     /Running .*tests\/(runc|crash|parallel)/      { on = runc; next }

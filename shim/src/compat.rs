@@ -30,9 +30,9 @@ pub(crate) fn choose(spec: &Node<'_>, folder: &Path, contract: &mut Contract) ->
     }
     let told = note("the image's is used");
     let environment = spec.path(&["process", "env"]).map(Node::items).unwrap_or_default();
-    let own =
+    let mut own =
         environment.iter().filter_map(Node::as_str).filter_map(|entry| entry.strip_prefix(VARIABLE)?.strip_prefix('='));
-    let own = own.last().unwrap_or_default();
+    let own = own.next_back().unwrap_or_default();
     if !own.split(':').any(|one| one == FOLDER) {
         let value = if own.is_empty() { FOLDER.to_owned() } else { format!("{FOLDER}:{own}") };
         contract.env.push((VARIABLE.to_owned(), value));

@@ -137,6 +137,7 @@ pub(crate) fn undo(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     };
     let mut steps = Vec::new();
     let mut notes = Vec::new();
+    let mut restart = plan.ok().and_then(|plan| plan.restart);
     for done in record.files.iter().rev() {
         let stop = |why: Trouble| told(&(done.path.clone(), why));
         let before = node.text(&done.path).map_err(stop)?;
@@ -147,6 +148,10 @@ pub(crate) fn undo(ask: &Ask<'_>) -> Result<Outcome, Failure> {
                 None => format!("{} is gone already", done.path),
             });
         }
+        // dockerd keeps a default that its file no longer names, until it is started anew.
+        if done.default_goes(before.as_deref(), reverted.text.as_deref()).map_err(stop)? {
+            restart.iter_mut().flatten().filter(|word| *word == "reload").for_each(|word| *word = "restart".into());
+        }
         if reverted.text != before {
             steps.push(Step { path: done.path.clone(), before, after: reverted.text });
         }
@@ -155,7 +160,7 @@ pub(crate) fn undo(ask: &Ask<'_>) -> Result<Outcome, Failure> {
         carry_out(&node, &steps, &record.folders)?;
         Record::forget(&node, ask.engine.name(), ask.file.as_deref())?;
     }
-    Ok(outcome(steps, plan.ok().and_then(|plan| plan.restart), notes, Vec::new()))
+    Ok(outcome(steps, restart, notes, Vec::new()))
 }
 
 fn names_us(draft: &Draft) -> bool {

@@ -119,6 +119,12 @@ pub(super) struct Reverted {
 }
 
 impl Done {
+    /// Whether the file named us as default, and then names nobody.
+    pub(super) fn default_goes(&self, before: Option<&str>, after: Option<&str>) -> Result<bool, Trouble> {
+        let named = |text: Option<&str>| self.format.word(text.unwrap_or_default(), &self.place.default);
+        Ok(named(before)?.as_deref() == Some(NAME) && named(after)?.is_none())
+    }
+
     /// What the file would be without us, given what it is now. What others changed since then stays.
     pub(super) fn reverted(&self, now: Option<&str>) -> Result<Reverted, Trouble> {
         let Some(now) = now else { return Ok(Reverted { text: None, exact: self.before.is_none() }) };

@@ -102,6 +102,11 @@ impl Podman {
         command
     }
 
+    /// Another program where it lives, for files that only it sees.
+    pub fn in_room(&self, program: &str) -> Command {
+        self.room.command(program, None)
+    }
+
     /// Everything it has on disk.
     pub fn folder(&self) -> &Path {
         self.janitor.folder()

@@ -49,6 +49,8 @@ pub struct PodAsk {
     pub user_namespace: bool,
     /// The handler.
     pub through: Through,
+    /// Names no handler: the daemon's default is taken.
+    pub unnamed: bool,
 }
 
 impl PodAsk {
@@ -85,7 +87,12 @@ pub struct Container {
 impl Cri {
     pub(super) fn run_pod(&self, ask: &PodAsk) -> Told<Pod> {
         let config = self.pod_config(ask);
-        let runtime_handler = if ask.through == Through::Quilt { "quilt-gpu" } else { "plain" }.to_owned();
+        let runtime_handler = match ask.through {
+            _ if ask.unnamed => "",
+            Through::Quilt => "quilt-gpu",
+            Through::Plain => "plain",
+        }
+        .to_owned();
         let request = RunPodSandboxRequest { config: Some(config.clone()), runtime_handler };
         let answer =
             self.client.talk(&format!("run pod {}", ask.name), async |cri| cri.run_pod_sandbox(request).await)?;
