@@ -7,14 +7,15 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::cli::Context;
-use crate::configure::{Action, Ask, Engine, Outcome, configure, link, undo};
+use crate::configure::{Action, Ask, Engine, Outcome, configure, configured, link, undo};
 use crate::exit::{Exit, Failure};
 use crate::handover;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The engine
-    engine: Engine,
+    #[arg(required_unless_present = "all")]
+    engine: Option<Engine>,
     /// Let containers that name no runtime go through quilt-gpu too
     #[arg(long, conflicts_with = "undo")]
     default: bool,
@@ -24,6 +25,9 @@ pub(crate) struct Args {
     /// Take back what was changed, byte for byte unless others have changed the file since
     #[arg(long)]
     undo: bool,
+    /// With --undo: of every engine that was configured here
+    #[arg(long, requires = "undo", conflicts_with_all = ["engine", "engine_config", "runtime", "hook"])]
+    all: bool,
     /// Make the engine read its files, by the command that is printed otherwise
     #[arg(long, conflicts_with = "dry_run")]
     restart: bool,
@@ -41,34 +45,55 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure> {
     let json = context.json()?;
     let root = context.setup.config.host.root.to_string();
-    let elsewhere = Path::new(&root) != Path::new("/");
-    if args.restart && elsewhere {
+    if args.restart && Path::new(&root) != Path::new("/") {
         return Err(Failure::Usage(format!("--restart is for this machine, and the node is below {root}")));
     }
-    if args.hook && !matches!(args.engine, Engine::Podman | Engine::Crio) {
-        return Err(Failure::Usage(format!("{} has no folder of hooks; podman and crio have", args.engine.name())));
+    let asked = match args.engine {
+        Some(engine) => vec![(engine, args.engine_config.as_deref().map(absolute).transpose()?)],
+        None => configured(&root)?,
+    };
+    let mut documents = Vec::new();
+    for (engine, file) in asked {
+        let (outcome, restarted) = one(args, &context, &root, (engine, file))?;
+        if json {
+            documents.push(document(args, engine, &outcome, restarted));
+        } else {
+            context.out.write_all(told(args, engine, &outcome, restarted).as_bytes())?;
+        }
+    }
+    match documents.pop() {
+        Some(only) if json && !args.all => context.document(&only)?,
+        last if json => context.document(&documents.into_iter().chain(last).collect::<Vec<_>>())?,
+        _ => {}
+    }
+    Ok(Exit::Done)
+}
+
+/// One engine; whether it was restarted.
+fn one(
+    args: &Args,
+    context: &Context<'_>,
+    root: &str,
+    (engine, file): (Engine, Option<String>),
+) -> Result<(Outcome, bool), Failure> {
+    if args.hook && !matches!(engine, Engine::Podman | Engine::Crio) {
+        return Err(Failure::Usage(format!("{} has no folder of hooks; podman and crio have", engine.name())));
     }
     let program = args.runtime.clone().unwrap_or_else(|| handover::runtime().display().to_string());
     let hook = args.hook.then(|| program.replace("quilt-gpu-runtime", "quilt-gpu-hook"));
     if !args.undo {
-        [Some(&program), hook.as_ref()].into_iter().flatten().try_for_each(|program| serves(&root, program))?;
+        [Some(&program), hook.as_ref()].into_iter().flatten().try_for_each(|program| serves(root, program))?;
     }
-    let file = args.engine_config.as_deref().map(absolute).transpose()?;
-    let ask =
-        Ask { engine: args.engine, root: &root, file, program, hook, default: args.default, dry_run: args.dry_run };
+    let ask = Ask { engine, root, file, program, hook, default: args.default, dry_run: args.dry_run };
     let mut outcome = if args.undo { undo(&ask)? } else { configure(&ask)? };
     if !args.undo {
         let ours = context.setup.path.parent().map(|folder| folder.display().to_string());
-        let folder = if elsewhere { "/etc/quilt-gpu".to_owned() } else { ours.unwrap_or_default() };
-        outcome.notes.extend(link(&root, &folder, &outcome.low_level, args.dry_run)?);
+        let here = Path::new(root) == Path::new("/");
+        let folder = ours.filter(|_| here).unwrap_or_else(|| "/etc/quilt-gpu".to_owned());
+        outcome.notes.extend(link(root, &folder, &outcome.low_level, args.dry_run)?);
     }
     let restarted = args.restart && !outcome.changes.is_empty() && restart(&outcome)?;
-    if json {
-        context.document(&document(args, &outcome, restarted))?;
-    } else {
-        context.out.write_all(told(args, &outcome, restarted).as_bytes())?;
-    }
-    Ok(Exit::Done)
+    Ok((outcome, restarted))
 }
 
 fn absolute(file: &str) -> Result<String, Failure> {
@@ -115,13 +140,13 @@ fn action(action: Action) -> &'static str {
     }
 }
 
-fn document(args: &Args, outcome: &Outcome, restarted: bool) -> serde_json::Value {
+fn document(args: &Args, engine: Engine, outcome: &Outcome, restarted: bool) -> serde_json::Value {
     let files = outcome.changes.iter();
     let files: Vec<serde_json::Value> = files
         .map(|change| json!({ "path": change.path, "action": action(change.action), "diff": change.diff }))
         .collect();
     json!({
-        "engine": args.engine.name(),
+        "engine": engine.name(),
         "undo": args.undo,
         "dry_run": args.dry_run,
         "changed": !outcome.changes.is_empty(),
@@ -132,7 +157,7 @@ fn document(args: &Args, outcome: &Outcome, restarted: bool) -> serde_json::Valu
     })
 }
 
-fn told(args: &Args, outcome: &Outcome, restarted: bool) -> String {
+fn told(args: &Args, engine: Engine, outcome: &Outcome, restarted: bool) -> String {
     let mut out = String::new();
     // What is around a diff must not be taken for a part of it.
     let before = if args.dry_run { "# " } else { "" };
@@ -144,7 +169,7 @@ fn told(args: &Args, outcome: &Outcome, restarted: bool) -> String {
     }
     if outcome.changes.is_empty() {
         let state = if args.undo { "nothing to undo" } else { "everything is as asked already" };
-        out.push_str(&format!("{before}{}: {state}\n", args.engine.name()));
+        out.push_str(&format!("{before}{}: {state}\n", engine.name()));
     }
     for note in &outcome.notes {
         out.push_str(&format!("{before}{note}\n"));

@@ -1,5 +1,7 @@
 //! Carries a plan out and takes it back: all files of it or none, with a record of what was there.
 
+use clap::ValueEnum;
+
 use super::Engine;
 use super::diff::unified;
 use super::on_node::OnNode;
@@ -84,8 +86,8 @@ pub(crate) fn configure(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     let node = OnNode::below(ask.root);
     let plan = ask.engine.plan(&node, &ask.wanted()).map_err(|stop| told(&stop))?;
     let drafts: Vec<&Draft> = plan.drafts.iter().filter(|draft| draft.changes()).collect();
-    let mut record =
-        Record::read(&node, ask.engine.name(), ask.file.as_deref())?.unwrap_or_else(|| Record::new(ask.engine.name()));
+    let (name, file) = (ask.engine.name(), ask.file.as_deref());
+    let mut record = Record::read(&node, name, file)?.unwrap_or_else(|| Record::new(name, file));
     for draft in &drafts {
         // What a later undo restores is the file without us, whoever else changed it in between.
         let known = record.files.iter().position(|done| done.path == draft.path).map(|at| record.files.remove(at));
@@ -108,14 +110,28 @@ pub(crate) fn configure(ask: &Ask<'_>) -> Result<Outcome, Failure> {
         .collect();
     if !ask.dry_run && !steps.is_empty() {
         // First: a crash between the two leaves a record of something that is not there, which undoes nothing.
-        record.write(&node, ask.file.as_deref())?;
+        record.write(&node)?;
         let made = carry_out(&node, &steps, &[])?;
         if !made.is_empty() {
             record.folders.extend(made);
-            record.write(&node, ask.file.as_deref())?;
+            record.write(&node)?;
         }
     }
     Ok(outcome(steps, plan.restart, plan.notes, plan.low_level))
+}
+
+/// What was configured on a node and not taken back: engines, and their files where the operator named them.
+///
+/// # Errors
+/// A record is not to be trusted, or of an engine that this program does not know.
+pub(crate) fn configured(root: &str) -> Result<Vec<(Engine, Option<String>)>, Failure> {
+    let records = Record::all(&OnNode::below(root))?.into_iter();
+    let known = records.map(|record| {
+        let engine = Engine::value_variants().iter().find(|engine| engine.name() == record.engine);
+        let unknown = || Failure::Wrong(format!("{} was configured by a later version of this program", record.engine));
+        Ok((engine.copied().ok_or_else(unknown)?, record.file))
+    });
+    known.collect()
 }
 
 /// Takes it back.

@@ -25,7 +25,7 @@ mod text;
 mod toml;
 mod units;
 
-pub(crate) use apply::{Action, Ask, Outcome, configure, undo};
+pub(crate) use apply::{Action, Ask, Outcome, configure, configured, undo};
 pub(crate) use low_level::link;
 
 use plan::{Files, Plan, Stop, Wanted};

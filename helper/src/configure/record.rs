@@ -3,13 +3,13 @@
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use node::{Mode, TrustError, read_trusted, write_atomic};
 use serde::{Deserialize, Serialize};
 
 use super::on_node::OnNode;
-use super::plan::Done;
+use super::plan::{Done, Files};
 use crate::exit::Failure;
 
 /// The state folder of everything else is gone with the boot; what engines are told is not.
@@ -22,6 +22,8 @@ const MOST: usize = 32 << 20;
 pub(super) struct Record {
     pub(super) schema: u32,
     pub(super) engine: String,
+    /// The engine's file, where the operator named it.
+    pub(super) file: Option<String>,
     /// Its files as we left them.
     pub(super) files: Vec<Done>,
     /// Folders that were made for them, outermost first.
@@ -29,8 +31,19 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn new(engine: &str) -> Self {
-        Self { schema: SCHEMA, engine: engine.to_owned(), files: Vec::new(), folders: Vec::new() }
+    pub(super) fn new(engine: &str, file: Option<&str>) -> Self {
+        let (engine, file) = (engine.to_owned(), file.map(str::to_owned));
+        Self { schema: SCHEMA, engine, file, files: Vec::new(), folders: Vec::new() }
+    }
+
+    /// Every record of a node.
+    ///
+    /// # Errors
+    /// One is not to be trusted.
+    pub(super) fn all(node: &OnNode) -> Result<Vec<Self>, Failure> {
+        let names = node.names(FOLDER).into_iter().filter(|name| name.ends_with(".json"));
+        let read = names.map(|name| Self::at(&node.place(&format!("{FOLDER}/{name}"))));
+        Ok(read.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
     /// The record of this engine and file.
@@ -38,8 +51,11 @@ impl Record {
     /// # Errors
     /// It is there and not to be trusted.
     pub(super) fn read(node: &OnNode, engine: &str, file: Option<&str>) -> Result<Option<Self>, Failure> {
-        let path = path(node, engine, file);
-        let bytes = match read_trusted(&path, MOST) {
+        Self::at(&path(node, engine, file))
+    }
+
+    fn at(path: &Path) -> Result<Option<Self>, Failure> {
+        let bytes = match read_trusted(path, MOST) {
             Ok(trusted) => trusted.bytes,
             Err(TrustError::Missing(_)) => return Ok(None),
             Err(error) => return Err(Failure::Internal(format!("cannot use the record of what was changed: {error}"))),
@@ -57,8 +73,8 @@ impl Record {
     ///
     /// # Errors
     /// It cannot be written.
-    pub(super) fn write(&self, node: &OnNode, file: Option<&str>) -> Result<(), Failure> {
-        let path = path(node, &self.engine, file);
+    pub(super) fn write(&self, node: &OnNode) -> Result<(), Failure> {
+        let path = path(node, &self.engine, self.file.as_deref());
         let failed =
             |cause: &dyn std::fmt::Display| Failure::Internal(format!("cannot write {}: {cause}", path.display()));
         let folder = path.parent().map(PathBuf::from).unwrap_or_default();

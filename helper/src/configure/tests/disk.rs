@@ -110,6 +110,25 @@ fn folders_that_were_made_go_with_their_files() {
 }
 
 #[test]
+fn everything_that_was_configured_is_found_again() {
+    let Some(place) = Place::make() else { return };
+    place.put("srv/daemon.json", "{}");
+    place.fine(&["docker", "--engine-config", "/srv/daemon.json"]);
+    place.fine(&["crio"]);
+    let root = place.0.0.to_str().unwrap();
+    let args = ["configure", "--host-root", root, "--undo", "--all", "--format", "json"].map(OsString::from);
+    for engines in [&["crio", "docker"][..], &[]] {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        assert_eq!(cli::run(&args, &mut out, &mut err).code(), 0, "{}", String::from_utf8_lossy(&err));
+        let done: Vec<Value> = serde_json::from_slice(&out).unwrap();
+        let names: Vec<&str> = done.iter().map(|one| one["engine"].as_str().unwrap()).collect();
+        assert_eq!(names, engines);
+        assert!(done.iter().all(|one| one["changed"] == true));
+    }
+    assert_eq!(place.text("srv/daemon.json").as_deref(), Some("{}"));
+}
+
+#[test]
 fn a_second_configure_still_undoes_to_what_was_first_there() {
     let Some(place) = Place::make() else { return };
     let name = "etc/docker/daemon.json";
@@ -141,6 +160,8 @@ fn what_is_wrong_leaves_everything_and_says_so() {
         (&["docker", "--restart"], 2, "--restart is for this machine"),
         (&["docker", "--undo", "--default"], 2, "cannot be used with"),
         (&["containerd"], 1, "the CRI plugin is off"),
+        (&["docker", "--undo", "--all"], 2, "cannot be used with"),
+        (&[], 2, "<ENGINE>"),
         (&["nomad"], 2, "invalid value 'nomad'"),
     ] {
         // The first `--runtime` is not repeated.
