@@ -318,7 +318,7 @@ fn systemd_takes_the_units() -> Result<()> {
     }
     let scratch = Scratch::new()?;
     for unit in UNITS {
-        let path = scratch.join(&format!("{unit}.service"));
+        let path = scratch.join(format!("{unit}.service"));
         let verified = |text: &str| -> Result<(bool, String)> {
             fs::write(&path, text).unwrap();
             let ran = run(Command::new(analyze).arg("verify").arg(&path), None, Duration::from_secs(20))?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use cdi::spec::{Cache, Found};
-use integration::{QuiltOptions, Result, Site, Spec};
+use integration::{Error, QuiltOptions, Result, Site, Spec};
 use serde_json::{Value, json};
 
 use crate::{Bench, bytes};
@@ -17,11 +17,12 @@ fn injected(bench: &Bench, spec: &Spec, names: &[&str]) -> Result<Spec> {
     let file = bench.site.quilt.cli(&["cdi", "generate"])?.checked()?.stdout.into_bytes();
     let cache = Cache::of([Found { path: "/run/cdi/quilt-gpu.json".into(), priority: 0, bytes: Ok(file) }]);
     let names: Vec<String> = names.iter().map(|name| format!("quilt.gpu/device={name}")).collect();
-    let injection = cache.resolve(&names).unwrap();
+    let odd = |why: &dyn std::fmt::Debug| Error::new(format!("cannot put {names:?} in: {why:?}"));
+    let injection = cache.resolve(&names).map_err(|why| odd(&why))?;
     let text = spec.json().to_string();
-    let document = contract::json::parse_oci(text.as_bytes()).unwrap();
-    let with = cdi::spec::apply(text.as_bytes(), &document, &injection).unwrap();
-    let with: Value = serde_json::from_slice(&with).unwrap();
+    let document = contract::json::parse_oci(text.as_bytes()).map_err(|why| odd(&why))?;
+    let with = cdi::spec::apply(text.as_bytes(), &document, &injection).map_err(|why| odd(&why))?;
+    let with: Value = serde_json::from_slice(&with).map_err(|why| odd(&why))?;
     Ok(Spec::new().edit(|spec| *spec = with))
 }
 
