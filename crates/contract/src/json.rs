@@ -185,7 +185,12 @@ pub fn to_value(node: &Node<'_>) -> serde_json::Value {
         Value::String(text) => text.as_ref().into(),
         Value::Array(items) => items.iter().map(to_value).collect(),
         Value::Object(members) => {
-            serde_json::Value::Object(members.iter().map(|m| (m.key.to_string(), to_value(&m.value))).collect())
+            // One by one: to collect a map is to sort it, by a sort of its own for each place that does.
+            let mut map = serde_json::Map::new();
+            for member in members {
+                map.insert(member.key.to_string(), to_value(&member.value));
+            }
+            map.into()
         }
     }
 }

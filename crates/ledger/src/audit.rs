@@ -202,7 +202,12 @@ fn body(fields: &Map<String, Value>) -> String {
 }
 
 fn shorten(fields: &Map<String, Value>, longest: usize) -> Map<String, Value> {
-    fields.iter().map(|(key, value)| (key.clone(), shortened(value, longest))).collect()
+    // One by one: to collect a map is to sort it, by a sort of its own for each place that does.
+    let mut short = Map::new();
+    for (key, value) in fields {
+        short.insert(key.clone(), shortened(value, longest));
+    }
+    short
 }
 
 fn shortened(value: &Value, longest: usize) -> Value {

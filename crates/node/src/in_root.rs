@@ -2,7 +2,7 @@
 //! or opened but regular files. One thing is ever changed there: a file that is replaced.
 
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use contract::inventory::FileId;
@@ -74,32 +74,36 @@ impl InRoot {
     /// # Errors
     /// What failed; the old file is then untouched.
     pub fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), NodeError> {
-        let failed = |e: std::io::Error| self.failed("replace", path, e);
-        let node = file::file_id(Path::new("/"))?;
-        if file::id_of(&self.root).is_ok_and(|(_, id)| (id.dev, id.ino) == (node.dev, node.ino)) {
-            return Err(failed(std::io::Error::other("it is the node's own root")));
+        let temporary = format!("{TEMPORARY}{}.tmp", sys::random_hex128()?);
+        self.replaced(path, bytes, &temporary).map_err(|e| self.failed("replace", path, e))
+    }
+
+    fn replaced(&self, path: &Path, bytes: &[u8], temporary: &str) -> std::io::Result<()> {
+        let (_, node) = file::id_of(File::open("/")?)?;
+        let (_, own) = file::id_of(&self.root)?;
+        if (own.dev, own.ino) == (node.dev, node.ino) {
+            return Err(std::io::Error::other("it is the node's own root"));
         }
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(failed(std::io::Error::other("no file's name")));
+            return Err(std::io::Error::other("no file's name"));
         };
         let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_DIRECTORY);
         let within = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | ResolveFlag::RESOLVE_NO_XDEV;
-        let folder = openat2(&self.root, folder, how.resolve(within)).map_err(|e| failed(e.into()))?;
-        let old = fstatat(&folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map_err(|e| failed(e.into()))?;
+        let folder = openat2(&self.root, folder, how.resolve(within))?;
+        let old = fstatat(&folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
         if !file::is(old.st_mode, SFlag::S_IFREG) {
-            return Err(failed(std::io::Error::other("not a regular file")));
+            return Err(std::io::Error::other("not a regular file"));
         }
         let like = Like { mode: old.st_mode & 0o7777, uid: old.st_uid, gid: old.st_gid };
-        let temporary = PathBuf::from(format!("{TEMPORARY}{}.tmp", sys::random_hex128()?));
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let made = openat(&folder, &temporary, flags, Mode::from_bits_truncate(0o600)).map_err(|e| failed(e.into()))?;
+        let made = openat(&folder, temporary, flags, Mode::from_bits_truncate(0o600))?;
         let attributes = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
         let done = fill(File::from(made), &attributes, bytes, like, false)
-            .and_then(|()| renameat(&folder, &temporary, &folder, name).map_err(Into::into));
-        done.map_err(|e| {
-            let _ = unlinkat(folder.as_fd(), &temporary, UnlinkatFlags::NoRemoveDir);
-            failed(e)
-        })
+            .and_then(|()| renameat(&folder, temporary, &folder, name).map_err(Into::into));
+        if done.is_err() {
+            let _ = unlinkat(&folder, temporary, UnlinkatFlags::NoRemoveDir);
+        }
+        done
     }
 
     /// Whether there is anything.
