@@ -18,6 +18,18 @@ pub(crate) fn make_node(path: &Path, kind: char, number: (u64, u64), mode: u32) 
     std::fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
+/// An extended attribute of a file, links not followed; nothing where it has none.
+#[must_use]
+pub fn attribute(path: &Path, name: &str) -> Option<String> {
+    let file = CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
+    let name = CString::new(name).ok()?;
+    let mut value = vec![0_u8; 4096];
+    // SAFETY: both names end with NUL, and the kernel writes at most as many bytes as we say.
+    let got = unsafe { libc::lgetxattr(file.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+    value.truncate(usize::try_from(got).ok()?);
+    String::from_utf8(value).ok()
+}
+
 /// The head of glibc's `struct link_map` (link.h), which is part of its ABI.
 #[repr(C)]
 struct LinkMap {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use integration::{Error, Result, Rootfs, Spec};
+use integration::{Error, QuiltOptions, Result, Rootfs, Site, Spec, attribute};
 use serde_json::Value;
 
 use crate::{Bench, bytes};
@@ -226,5 +226,70 @@ fn d18_the_folders_of_other_gpus_are_masked() -> Result<()> {
         assert!(found.contains(&folder) == is_sys && !found.contains(&proc), "{id}: {found:?}");
         bench.runc.delete(id, true)?.checked()?;
     }
+    Ok(())
+}
+
+/// D40: a file that we made has the label of the container's files; nothing of the node's is labelled, nothing else changes.
+#[test]
+fn d40_what_we_made_has_the_containers_label() -> Result<()> {
+    let stub = || {
+        let names = Path::new(env!("CARGO_BIN_EXE_quilt-stub"));
+        let options = QuiltOptions { verify: false, low_level: vec![names.into()], ..QuiltOptions::default() };
+        Site::with(|host| host.gpus(1), &options)
+    };
+    let Some(bench) = Bench::on("d40_what_we_made_has_the_containers_label", stub)? else { return Ok(()) };
+    let (label, process) = ("system_u:object_r:container_file_t:s0:c1,c2", "system_u:system_r:container_t:s0:c1,c2");
+    let spec = Spec::new().env("QUILT_GPU_COUNT", "1").edit(|document| {
+        document["linux"]["mountLabel"] = label.into();
+        document["process"]["selinuxLabel"] = process.into();
+        document["root"]["readonly"] = true.into();
+    });
+    let bundle = bench.bundle_in("labelled", &spec, &bench.rootfs.clone().with_ld_cache()?)?;
+    bench.runc.create("labelled", &bundle)?.checked()?;
+    let document = bundle.read()?;
+    assert_eq!(
+        (&document["linux"]["mountLabel"], &document["process"]["selinuxLabel"]),
+        (&label.into(), &process.into())
+    );
+    let mounts = document["mounts"].as_array().cloned().unwrap_or_default();
+    let ours: Vec<&Value> = mounts.iter().filter(|mount| mount["options"].to_string().contains("nosuid")).collect();
+    assert!(
+        ours.iter()
+            .all(|mount| !["\"z\"", "\"Z\"", "context="].iter().any(|one| mount["options"].to_string().contains(one)))
+    );
+    let cache = mounts.iter().find(|mount| mount["destination"] == "/etc/ld.so.cache").unwrap();
+    let made = Path::new(cache["source"].as_str().unwrap());
+    assert!(made.starts_with(&bundle.path), "{cache}");
+    assert_eq!(attribute(made, "security.selinux").as_deref(), Some(label));
+    let library =
+        mounts.iter().find(|mount| mount["destination"].as_str().unwrap().ends_with("/libcuda.so.1")).unwrap();
+    assert_eq!(attribute(Path::new(library["source"].as_str().unwrap()), "security.selinux"), None, "{library}");
+    bench.runc.delete("labelled", true)?.checked()?;
+    assert!(!made.exists(), "left behind");
+    Ok(())
+}
+
+/// D44: a checkpoint knows the mounts that stand in the spec, and no shared ones.
+#[test]
+fn d44_every_mount_stands_in_the_spec_and_is_private() -> Result<()> {
+    let Some(bench) = Bench::new("d44_every_mount_stands_in_the_spec_and_is_private", 1)? else { return Ok(()) };
+    bench.sleeper("d44", &Spec::new().env("QUILT_GPU_COUNT", "1"))?;
+    let document: Value = serde_json::from_slice(&bytes(&bench.site.join("bundle-d44/config.json"))?).unwrap();
+    let stand: BTreeSet<&str> =
+        document["mounts"].as_array().unwrap().iter().filter_map(|mount| mount["destination"].as_str()).collect();
+    let table = bench.runc.exec("d44", &["cat", "/proc/self/mountinfo"])?.checked()?.stdout;
+    let mut seen = 0;
+    for line in table.lines() {
+        let point = line.split(' ').nth(4).unwrap_or_default();
+        // The root, and what every runtime makes by itself: masks, read-only paths, control groups.
+        if point == "/" || ["/proc", "/sys", "/dev/console"].iter().any(|own| point.starts_with(own)) {
+            continue;
+        }
+        seen += usize::from(point.contains("nvidia") || point.contains("libcuda"));
+        assert!(stand.contains(point), "{point} is mounted and stands nowhere");
+        assert!(!line.contains(" shared:") && !line.contains(" master:"), "{line}");
+    }
+    assert!(seen > 3, "{table}");
+    bench.runc.delete("d44", true)?.checked()?;
     Ok(())
 }
