@@ -15,6 +15,7 @@ ENGINES := daemon.json containerd-version-2.toml containerd-version-3.toml crio.
 UNITS   := quilt-gpu-inventory.service quilt-gpu-cdi.service
 
 .PHONY: build static dynamic prepare demo test bench conformance fuzz gpu-prepare gpu lint install uninstall clean
+.PHONY: packages packages-test
 
 build: static dynamic
 
@@ -97,6 +98,15 @@ install:
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for unit in $(UNITS); do sed 's|/usr/local/bin|$(PREFIX)/bin|' configs/systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
 	test -L $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime || ln -s "$$(PATH="$$PATH:/usr/sbin:/sbin" command -v runc || echo /usr/sbin/runc)" $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime
+
+# A tarball, a .deb and, where rpmbuild is, an .rpm of what `make build` built, in target/packages.
+packages: build
+	packaging/build.sh
+
+# Each of them installed, upgraded and removed in clean roots, which come over the network.
+packages-test: build
+	integration/setup.sh packages
+	packaging/test.sh
 
 # Leaves the configuration and the audit log.
 uninstall:

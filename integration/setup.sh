@@ -7,6 +7,7 @@
 #   setup.sh engines   every other engine and runtime into .cache, and what drives them  (tests)
 #   setup.sh suites    runc's own tests into .cache  (tests, make conformance)
 #   setup.sh runtime-tools    programs that validate runtimes into .cache  (make conformance)
+#   setup.sh packages  what makes packages and clean roots  (make packages-test)
 # Several words do several things. Quick when all is there; says what it installs.
 set -euo pipefail
 workspace=$(cd "$(dirname "$0")/.." && pwd)
@@ -156,6 +157,7 @@ for task in "$@"; do
   case $task in
     runtime|docker|driver|musl|engines|suites) $task ;;
     runtime-tools) runtime_tools ;;
-    *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    packages) need /usr/bin/mmdebstrap=mmdebstrap /usr/bin/rpmbuild=rpm /usr/bin/jq=jq ;;
+    *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done
