@@ -122,8 +122,9 @@ fn serves(root: &str, program: &str) -> Result<(), Failure> {
 }
 
 fn restart(outcome: &Outcome) -> Result<bool, Failure> {
-    let Some((program, args)) = outcome.restart.as_deref().and_then(<[String]>::split_first) else { return Ok(false) };
-    let words = format!("{program} {}", args.join(" "));
+    let Some(command) = outcome.restart.as_deref() else { return Ok(false) };
+    let Some((program, args)) = command.split_first() else { return Ok(false) };
+    let words = command.join(" ");
     let ended = Command::new(program).args(args).status();
     match ended {
         Ok(status) if status.success() => Ok(true),
@@ -182,4 +183,26 @@ fn told(args: &Args, engine: Engine, outcome: &Outcome, restarted: bool) -> Stri
         });
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_does_not_restart_is_told_and_the_files_are_said_to_be_written() {
+        for (command, ends) in [
+            (&["true"][..], Ok(true)),
+            (&["false"], Err("the files are written, and `false` failed")),
+            (&["/does/not/exist", "x"], Err("`/does/not/exist x` cannot be run")),
+        ] {
+            let command = command.iter().map(|word| (*word).to_owned()).collect();
+            let ended = restart(&Outcome { restart: Some(command), ..Outcome::default() });
+            match (ended, ends) {
+                (Ok(done), expected) => assert_eq!(Ok(done), expected),
+                (Err(failure), expected) => assert!(failure.to_string().contains(expected.unwrap_err()), "{failure}"),
+            }
+        }
+        assert!(!restart(&Outcome::default()).unwrap(), "Podman has no daemon");
+    }
 }

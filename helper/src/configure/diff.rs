@@ -2,6 +2,8 @@
 
 /// Lines around a change.
 const CONTEXT: usize = 3;
+/// Most pairs of lines that are compared; where there are more, all of the one side is gone and all of the other new.
+const MOST: usize = 4 << 20;
 
 /// What became of one line.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,6 +46,10 @@ fn script<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(Fate, &'a str)> {
 }
 
 fn common<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(Fate, &'a str)> {
+    if old.len().saturating_mul(new.len()) > MOST {
+        let gone = old.iter().map(|line| (Fate::Gone, *line));
+        return gone.chain(new.iter().map(|line| (Fate::New, *line))).collect();
+    }
     let width = new.len() + 1;
     let mut longest = vec![0u32; (old.len() + 1) * width];
     let at = |longest: &[u32], i: usize, j: usize| longest.get(i * width + j).copied().unwrap_or_default();
