@@ -1,6 +1,6 @@
 //! What the helper adds to the audit log: reservations, leases by name, refreshes.
 
-use ledger::audit::{Audit, Kind, Record};
+use ledger::audit::{Kind, Record};
 use serde_json::{Map, Value};
 use shim::Setup;
 
@@ -12,8 +12,5 @@ use crate::exit::Failure;
 /// The log cannot be written.
 pub(crate) fn append<const N: usize>(setup: &Setup, kind: Kind, fields: [(&str, Value); N]) -> Result<(), Failure> {
     let fields: Map<String, Value> = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    Audit::open(setup.log_dir())
-        .and_then(|audit| audit.append(&Record { kind, fields }))
-        .map(|_| ())
-        .map_err(Failure::internal)
+    setup.audit().and_then(|audit| audit.append(&Record { kind, fields })).map(|_| ()).map_err(Failure::internal)
 }

@@ -1,11 +1,10 @@
 //! `create` and `run` (and `restore`): the ten steps, in order.
 
 use cdi::Edits;
-use contract::config::{Profile, Verify};
+use contract::config::{Profile, Unwritable, Verify};
 use contract::key::{Key, id_is_plain, sha256};
 use contract::{Code, Contract, Note, Refusal};
 use guard::{Numbers, System};
-use ledger::audit::Audit;
 use ledger::{Holder, Ledger, Original};
 use node::{Node, process};
 
@@ -49,7 +48,7 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
     let tenant_bytes = original.as_ref().map_or(bundle.bytes.as_slice(), |o| o.bytes.as_slice());
     let judged = Judged::new(tenant_bytes);
     // The guard hides our folders in a tenant's mounts: they must be there before it looks.
-    let _ = Audit::open(container.setup.log_dir());
+    let _ = container.setup.audit();
     let system = Node::new(&container.setup.config.host);
     let low_level = Seen::of(container.setup, Some(&container.low_level));
     let call = guard::Call { id: container.call.id, no_pivot: container.call.has("no-pivot") };
@@ -269,7 +268,9 @@ impl<'a> Making<'a> {
             pod: pod.as_ref(),
         };
         match record::created(&entry) {
-            Err(error) if contract.is_some() => return Err(Refusal::internal("audit", &error)),
+            Err(error) if contract.is_some() && container.setup.config.audit.unwritable == Unwritable::Refuse => {
+                return Err(Refusal::internal("audit", &error));
+            }
             _ => {}
         }
         let watched = contract.is_some()

@@ -3,7 +3,7 @@
 use contract::key::{Key, sha256};
 use contract::request::Asked;
 use contract::{Code, Contract, Granted, Note, Refusal};
-use ledger::audit::{Audit, AuditError, Kind, Record, gpus};
+use ledger::audit::{AuditError, Kind, Record, gpus};
 use ledger::{HeldBy, Ledger, PodContainer, Reclaimed};
 use serde_json::{Map, Value, json};
 
@@ -70,7 +70,7 @@ pub(crate) fn created(entry: &Created<'_>) -> Result<(), AuditError> {
     if entry.container.setup.config.policy.verify == contract::config::Verify::Off {
         fields.insert("verify".into(), "off".into());
     }
-    let audit = Audit::open(entry.container.setup.log_dir())?;
+    let audit = entry.container.setup.audit()?;
     // A container without GPUs does not wait for a log in trouble.
     let audit = if entry.contract.is_some() { audit } else { audit.hasty() };
     audit.append_with(&Record { kind: Kind::Create, fields }, &edits).map(|_| ())
@@ -188,7 +188,7 @@ fn named(
 }
 
 fn append(setup: &Setup, kind: Kind, fields: Map<String, Value>) -> Result<(), AuditError> {
-    let audit = Audit::open(setup.log_dir())?;
+    let audit = setup.audit()?;
     // Neither a probe nor a resize waits for a log in trouble.
     let audit = if matches!(kind, Kind::Exec | Kind::Update) { audit.hasty() } else { audit };
     audit.append(&Record { kind, fields }).map(|_| ())

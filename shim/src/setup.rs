@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use contract::config::{self, Config};
 use contract::key::sha256;
 use contract::{Code, Refusal};
+use ledger::audit::{Audit, AuditError};
 
 use crate::lowlevel;
 
@@ -93,6 +94,14 @@ impl Setup {
     #[must_use]
     pub fn log_dir(&self) -> &Path {
         Path::new(&self.config.paths.log_dir)
+    }
+
+    /// The audit log, kept as the configuration says.
+    ///
+    /// # Errors
+    /// As [`Audit::open`].
+    pub fn audit(&self) -> Result<Audit, AuditError> {
+        Audit::open(self.log_dir(), &self.config.audit)
     }
 
     /// Folders that no tenant may bind, links resolved where they exist.

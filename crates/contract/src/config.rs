@@ -1,5 +1,6 @@
 //! The operator's configuration, `/etc/quilt-gpu/config.toml`, as types with defaults.
 
+mod audit;
 mod table;
 
 use toml::de::DeTable;
@@ -11,6 +12,7 @@ use crate::json::Node;
 use crate::owner::{Capacity, Internal, Owner, Tables, names_a_kind};
 use crate::read::{FromJson, ReadError, Settings};
 use crate::{settings, word};
+pub use audit::{AuditPolicy, FileMode, Unwritable};
 use table::{before_the_line, line_of, table_node};
 
 /// Where the configuration lies unless the engine's environment says otherwise.
@@ -33,6 +35,8 @@ pub struct Config {
     pub request: RequestPolicy,
     /// The low-level runtimes.
     pub runtime: Runtime,
+    /// How decisions are recorded.
+    pub audit: AuditPolicy,
     /// What the node is said to have.
     pub capacity: Capacity,
     /// Exceptions, one `[[allow]]` table each.
@@ -309,12 +313,11 @@ impl Default for RequestPolicy {
 /// `[runtime]`
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Runtime {
-    /// Candidates in order; a name without `/` is looked up in the standard folders. We ourselves never count. Empty: what
-    /// the link [`LOW_LEVEL_LINK`] names.
+    /// Candidates in order; a name without `/` is looked up in the standard folders. Empty: what [`LOW_LEVEL_LINK`] names.
     pub low_level: Vec<String>,
 }
 
-settings!(tables Config { paths, host, policy, request, runtime, capacity, allow, owners, internal });
+settings!(tables Config { paths, host, policy, request, runtime, audit, capacity, allow, owners, internal });
 settings!(Paths { state_dir, log_dir, helper, hook });
 settings!(Host { root, driver_root, dev_root, driver_folders, nvml });
 settings!(Policy {
@@ -401,8 +404,7 @@ impl Config {
         (config, problem)
     }
 
-    /// What runs as root may not depend on the folder it was started in. What cannot be meant gets its default; the first
-    /// of it.
+    /// What runs as root may not depend on the folder it was started in. The first that cannot be meant; all get defaults.
     fn mended(&mut self) -> Option<String> {
         let (mut wrong, default) = (None, Self::default());
         let (paths, host) = (&mut self.paths, &mut self.host);
@@ -414,6 +416,7 @@ impl Config {
             ("/host/root", &mut host.root, default.host.root),
             ("/host/driver_root", &mut host.driver_root, default.host.driver_root),
             ("/host/dev_root", &mut host.dev_root, default.host.dev_root),
+            ("/audit/syslog", &mut self.audit.syslog, default.audit.syslog),
         ] {
             // Where the default is empty, empty says something.
             if !path.starts_with('/') && *path != default {

@@ -1,19 +1,24 @@
 //! The audit log: one JSON object per line, each with the digest of the line before.
 //!
 //! `audit.jsonl` holds the records; `audit.head` says how far it goes, so that adding one does not read the log, and a
-//! log that was cut or written by others is noticed; `audit.lock` is held while one is added. The chain shows what
-//! changed, it does not stop root. Nothing here decides; the caller says what happened.
+//! log that was cut or written by others is noticed; `audit.lock` is held while one is added. A file that is full is put
+//! aside, and the chain goes on in the next. The chain shows what changed, it does not stop root. Nothing here decides; the
+//! caller says what happened.
 
+mod aside;
 mod chain;
+mod syslog;
 mod time;
+mod walk;
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use contract::Granted;
+use contract::config::AuditPolicy;
 use contract::json::{parse_data, to_value};
 use contract::key::sha256;
 use serde_json::{Map, Value, json};
@@ -22,7 +27,8 @@ use crate::LedgerError;
 use crate::files::{Locked, PATIENCE, crash_point, own_folder};
 use chain::Head;
 
-pub use chain::{Bad, Verified, read, verify};
+pub use syslog::words;
+pub use walk::{Bad, Verified, read, verify};
 
 /// What went wrong with the log.
 pub type AuditError = LedgerError;
@@ -96,6 +102,7 @@ pub struct Record {
 pub struct Audit {
     folder: PathBuf,
     patience: Duration,
+    policy: AuditPolicy,
 }
 
 impl Audit {
@@ -103,9 +110,9 @@ impl Audit {
     ///
     /// # Errors
     /// The folder cannot be made, or others than its owner may write there.
-    pub fn open(log_dir: &Path) -> Result<Self, AuditError> {
+    pub fn open(log_dir: &Path, policy: &AuditPolicy) -> Result<Self, AuditError> {
         own_folder(log_dir)?;
-        Ok(Self { folder: log_dir.to_owned(), patience: PATIENCE })
+        Ok(Self { folder: log_dir.to_owned(), patience: PATIENCE, policy: policy.clone() })
     }
 
     /// The same log for somebody who can do without a record: waits a second for its lock, not ten.
@@ -136,17 +143,40 @@ impl Audit {
         if let Some(own) = OWN.iter().find(|own| record.fields.contains_key(**own)) {
             return Err(failed(&format!("a record's field {own:?} is the log's own")));
         }
-        let mut file =
-            File::options().create(true).append(true).read(true).mode(0o600).open(&path).map_err(|e| failed(&e))?;
-        let size = file.metadata().map_err(|e| failed(&e))?.len();
-        let head = match Head::read(&self.folder) {
+        let (mut file, size) = self.file(&path)?;
+        let mut head = match Head::read(&self.folder) {
             Some(head) if head.is_at(size) => head,
             other => chain::recover(&locked, &mut file, size, other)?,
         };
-        let head = add(&mut file, &path, &head, record.kind.name(), (&record.fields, edits))?;
+        let full = self.policy.rotate_mib.saturating_mul(1 << 20);
+        if full > 0
+            && head.size >= full
+            && let Ok(next) = aside::put(&locked, &head, self.policy.keep)
+        {
+            (head, file) = (next, self.file(&path)?.0);
+        }
+        let kind = record.kind.name();
+        let head = add(&mut file, &path, &head, kind, (&record.fields, edits))?;
         // The record is in the log. If the head is not written, the next append finds the record by walking from the old one.
         let _ = head.write(&locked);
+        drop(locked);
+        if !self.policy.syslog.is_empty() {
+            syslog::send(&self.policy.syslog, head.seq, kind, &record.fields, &head.digest);
+        }
         Ok(head.seq)
+    }
+
+    /// The file that is written, and its size.
+    fn file(&self, path: &Path) -> Result<(File, u64), AuditError> {
+        let failed = |e: std::io::Error| LedgerError::new("write", path, &e);
+        let mode = self.policy.mode.0;
+        let file = File::options().create(true).append(true).read(true).mode(mode).open(path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        // Beyond 0600, whoever's umask begins a file must not decide who reads it.
+        if size == 0 && mode != 0o600 {
+            file.set_permissions(Permissions::from_mode(mode)).map_err(failed)?;
+        }
+        Ok((file, size))
     }
 }
 

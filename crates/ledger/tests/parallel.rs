@@ -62,7 +62,8 @@ fn create(base: &Path, id: &str, count: usize) -> Result<BTreeSet<String>, Refus
     };
     let gpus = Ledger::open(&base.join("state"))?.grant(&inventory(), &request(count), &holder)?;
     let fields = json!({"container": id}).as_object().cloned().unwrap();
-    Audit::open(&base.join("log"))?.append(&Record { kind: Kind::Create, fields })?;
+    Audit::open(&base.join("log"), &contract::config::AuditPolicy::default())?
+        .append(&Record { kind: Kind::Create, fields })?;
     fs::create_dir_all(root.join(id)).unwrap();
     Ok(gpus.into_iter().map(|gpu| gpu.pci).collect())
 }

@@ -136,7 +136,7 @@ fn verify(context: &mut Context<'_>, json: bool) -> Result<Exit, Failure> {
     let found = audit::verify(context.setup.log_dir()).map_err(Failure::internal)?;
     if json {
         let Verified { records, first, last, torn, lost, bad } = &found;
-        let bad = bad.as_ref().map(|bad| json!({ "line": bad.line, "why": bad.why }));
+        let bad = bad.as_ref().map(|bad| json!({ "file": bad.file, "line": bad.line, "why": bad.why }));
         context.document(
             &json!({ "records": records, "first": first, "last": last, "torn": torn, "lost": lost, "bad": bad }),
         )?;
@@ -159,7 +159,7 @@ fn told(found: &Verified) -> String {
     let are = if *records == 1 { "is" } else { "are" };
     let mut out = match (bad, records) {
         (Some(bad), _) => {
-            format!("line {} of the log is wrong: {}; the {sound} before it {are} in order\n", bad.line, bad.why)
+            format!("line {} of {} is wrong: {}; the {sound} before it {are} in order\n", bad.line, bad.file, bad.why)
         }
         (None, 0) => "the log has no records: nothing was recorded yet, or it was moved away\n".to_owned(),
         (None, 1) => format!("{sound}, number {first}, is in order\n"),
@@ -245,12 +245,12 @@ mod tests {
         ] {
             assert_eq!((is_whole(&found), told(&found)), (whole, text));
         }
-        let bad = Some(audit::Bad { line: 2, why: "it is not a record".into() });
+        let bad = Some(audit::Bad { file: "audit.jsonl".into(), line: 2, why: "it is not a record".into() });
         let found = Verified { bad, ..found(1, 0, 0) };
         assert!(!is_whole(&found));
         assert_eq!(
             told(&found),
-            "line 2 of the log is wrong: it is not a record; the 1 record before it is in order\n"
+            "line 2 of audit.jsonl is wrong: it is not a record; the 1 record before it is in order\n"
         );
     }
 

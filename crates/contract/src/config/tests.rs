@@ -103,6 +103,9 @@ fn keys_are_checked() {
         ("[request]\nreservation_seconds=0", "/request/reservation_seconds"),
         ("[request]\npod_reservation_seconds=0", "pod_reservation_seconds: with 0"),
         ("[policy]\nverify='no'", "verify"),
+        ("[audit]\nmode='0666'", "line 2: /audit/mode: it must be one of \"0600\" \"0640\" \"0644\""),
+        ("[audit]\nsyslog='log'", "/audit/syslog: \"log\" is not an absolute path"),
+        ("[audit]\nunwritable='yes'", "/audit/unwritable: it must be one of refuse go-on"),
         ("[policy]\ncapabilities='x'", "not a driver capability"),
         ("[host", "line 1"),
     ] {

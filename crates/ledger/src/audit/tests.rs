@@ -17,7 +17,7 @@ fn record(kind: Kind, n: u64) -> Record {
 
 fn log_of(n: u64) -> (TempDir, Audit) {
     let dir = tempfile::tempdir().unwrap();
-    let audit = Audit::open(&dir.path().join("log")).unwrap();
+    let audit = Audit::open(&dir.path().join("log"), &AuditPolicy::default()).unwrap();
     for seq in 1..=n {
         assert_eq!(audit.append(&record(Kind::Create, seq)).unwrap(), seq);
     }
@@ -278,12 +278,146 @@ fn what_is_no_text_or_too_long_is_kept_whole_beside_the_log() {
 
 #[test]
 fn a_log_that_was_moved_away_goes_on() {
-    let (_dir, audit) = log_of(3);
-    fs::rename(path(&audit, LOG), path(&audit, "audit.jsonl.1")).unwrap();
+    let (dir, audit) = log_of(3);
+    fs::rename(path(&audit, LOG), dir.path().join("elsewhere")).unwrap();
     assert_eq!(good(&audit).records, 0);
     assert_eq!(audit.append(&record(Kind::Create, 4)).unwrap(), 4);
     assert_eq!(audit.append(&record(Kind::Create, 5)).unwrap(), 5);
     assert_eq!(good(&audit), Verified { records: 2, first: 4, last: 5, ..Verified::default() });
+}
+
+#[test]
+fn files_are_one_log_whoever_put_them_aside_and_whatever_they_are_called() {
+    let (_dir, audit) = log_of(3);
+    // As logrotate names them: counted from the newest, or by date; of what it compresses nothing is read.
+    for (seq, name) in [(4, "audit.jsonl.2"), (5, "audit.jsonl-20260101"), (6, "audit.jsonl.1")] {
+        fs::rename(path(&audit, LOG), path(&audit, name)).unwrap();
+        assert_eq!(good(&audit).last, seq - 1, "before anything is written after it");
+        assert_eq!(audit.append(&record(Kind::Create, seq)).unwrap(), seq);
+    }
+    fs::write(path(&audit, "audit.jsonl.3.gz"), b"\x1f\x8b").unwrap();
+    fs::write(path(&audit, "audit.jsonl.4"), b"").unwrap();
+    assert_eq!(good(&audit), Verified { records: 6, first: 1, last: 6, ..Verified::default() });
+    let seqs: Vec<u64> = read(&audit.folder, |_| true).unwrap().iter().map(|r| r["seq"].as_u64().unwrap()).collect();
+    assert_eq!(seqs, [1, 2, 3, 4, 5, 6]);
+
+    let whole = |name: &str| fs::read_to_string(path(&audit, name)).unwrap();
+    let files = ["audit.jsonl.2", "audit.jsonl-20260101", "audit.jsonl.1", LOG];
+    for (name, from, to, place, words) in [
+        (files[0], "\"c2\"", "\"cX\"", (files[0], 2), "record 2 was changed"),
+        // The first line of the next file tells.
+        (files[0], "\"c3\"", "\"cX\"", (files[0], 3), "record 3 was changed"),
+        (files[1], "\"c4\"", "\"cX\"", (files[1], 1), "record 4 was changed"),
+        (files[2], "\"c5\"", "\"cX\"", (files[2], 1), "record 5 was changed"),
+        (files[3], "\"c6\"", "\"cX\"", (files[3], 1), "the head file knows"),
+        (files[1], "{", "(", (files[1], 1), "it is not a record"),
+    ] {
+        let before = whole(name);
+        fs::write(path(&audit, name), before.replacen(from, to, 1)).unwrap();
+        let bad = verify(&audit.folder).unwrap().bad.unwrap();
+        assert_eq!((bad.file.as_str(), bad.line), place, "{bad:?}");
+        assert!(bad.why.contains(words), "{bad:?}");
+        fs::write(path(&audit, name), before).unwrap();
+    }
+    for (gone, place, words) in [
+        (files[1], (files[2], 1), "it is record 5, expected 4"),
+        (files[3], (files[2], 2), "the log ends with record 5, the head file knows record 6"),
+    ] {
+        let before = whole(gone);
+        fs::remove_file(path(&audit, gone)).unwrap();
+        let bad = verify(&audit.folder).unwrap().bad.unwrap();
+        assert_eq!((bad.file.as_str(), bad.line), place, "{bad:?}");
+        assert!(bad.why.contains(words), "{bad:?}");
+        fs::write(path(&audit, gone), before).unwrap();
+    }
+    assert_eq!(good(&audit).records, 6);
+}
+
+/// A log that is put aside whenever it has a record, and keeps two such files.
+fn rotating(audit: &Audit) -> Audit {
+    let policy =
+        AuditPolicy { rotate_mib: 1, keep: 2, mode: contract::config::FileMode(0o640), ..audit.policy.clone() };
+    Audit { policy, ..audit.clone() }
+}
+
+fn filler(n: u64) -> Record {
+    let mut record = record(Kind::Create, n);
+    record.fields.insert("filler".into(), "x".repeat(60_000).into());
+    record
+}
+
+#[test]
+fn a_full_file_is_put_aside_and_the_oldest_goes() {
+    let (_dir, audit) = log_of(0);
+    let audit = rotating(&audit);
+    for seq in 1..=80 {
+        assert_eq!(audit.append(&filler(seq)).unwrap(), seq);
+    }
+    let mut names = crate::files::names(&audit.folder).unwrap();
+    names.sort();
+    let aside: Vec<&String> = names.iter().filter(|name| name.starts_with("audit.jsonl.")).collect();
+    assert_eq!(aside, ["audit.jsonl.000000000054", "audit.jsonl.000000000072"]);
+    assert_eq!(good(&audit), Verified { records: 44, first: 37, last: 80, ..Verified::default() });
+    for name in [LOG, "audit.jsonl.000000000072"] {
+        assert_eq!(fs::metadata(path(&audit, name)).unwrap().permissions().mode() & 0o7777, 0o640, "{name}");
+    }
+    // Whatever cannot be put aside goes on as it is.
+    fs::create_dir(path(&audit, "audit.jsonl.000000000090")).unwrap();
+    fs::write(path(&audit, "audit.jsonl.000000000090/x"), "").unwrap();
+    for seq in 81..=91 {
+        assert_eq!(audit.append(&filler(seq)).unwrap(), seq);
+    }
+    fs::remove_dir_all(path(&audit, "audit.jsonl.000000000090")).unwrap();
+    assert_eq!(good(&audit).last, 91);
+}
+
+#[test]
+fn killed_at_every_step_while_a_file_is_put_aside() {
+    let mut steps = 0;
+    loop {
+        let (_dir, audit) = log_of(0);
+        let audit = rotating(&audit);
+        (1..=18).for_each(|seq| assert_eq!(audit.append(&filler(seq)).unwrap(), seq));
+        let (result, killed) = crash::after(steps, || audit.append(&filler(19)));
+        let next = audit.append(&record(Kind::Create, 20)).unwrap();
+        assert_eq!(next, if result.is_ok() { 20 } else { 19 }, "after {steps} steps");
+        assert_eq!(good(&audit), Verified { records: next, first: 1, last: next, ..Verified::default() });
+        if !killed {
+            break;
+        }
+        steps += 1;
+    }
+    assert!(steps > 2, "{steps} steps");
+}
+
+#[test]
+fn a_syslog_socket_gets_one_line_a_record_and_keeps_nothing_from_going_on() {
+    let (dir, audit) = log_of(0);
+    let socket = dir.path().join("log.socket");
+    let policy = AuditPolicy { syslog: socket.display().to_string(), ..AuditPolicy::default() };
+    let audit = Audit { policy, ..audit };
+    assert_eq!(audit.append(&record(Kind::Create, 1)).unwrap(), 1, "nobody listens");
+    let daemon = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
+    let mut odd = record(Kind::Refuse, 2);
+    odd.fields.insert("container".into(), "a b\n<0>seq=9 \"".into());
+    odd.fields.insert("refusals".into(), json!([{"code": "UNSAFE_SPEC", "rule": "hook"}, {"code": "POLICY"}]));
+    odd.fields.insert("gpus".into(), json!([{"name": "nvidia0", "uuid": "GPU-1"}]));
+    odd.fields.insert("pod".into(), json!({"uid": "u", "namespace": "n", "name": null, "container": "c"}));
+    odd.fields.insert("message".into(), "ü".repeat(4000).into());
+    audit.append(&odd).unwrap();
+    let mut bytes = [0; 4096];
+    let length = daemon.recv(&mut bytes).unwrap();
+    let line = std::str::from_utf8(&bytes[..length]).unwrap();
+    let digest = sha256(text(&audit).lines().last().unwrap().as_bytes());
+    let begin = format!(
+        "<84>quilt-gpu[{}]: seq=2 kind=refuse container=\"a b\\n<0>seq=9 \\\"\" pod=n/u/c gpus=nvidia0 uuid=GPU-1 \
+         code=UNSAFE_SPEC,POLICY rule=hook message=üü",
+        std::process::id()
+    );
+    assert!(line.starts_with(&begin), "{line}");
+    assert!(line.ends_with(&format!(" sha256={digest}")) && length < 2048, "{line}");
+    // Nobody reads any more: the daemon's queue is full, and nothing waits for it.
+    (3..400).for_each(|seq| assert_eq!(audit.append(&record(Kind::Exec, seq)).unwrap(), seq));
 }
 
 #[test]
