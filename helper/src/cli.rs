@@ -59,6 +59,8 @@ pub(crate) enum Format {
     VfioInventory,
     /// `inventory`: a line for each MIG instance
     MigInventory,
+    /// `audit`: a line of words for each record
+    Words,
 }
 
 #[derive(Debug, Subcommand)]

@@ -2,6 +2,7 @@
 //!
 //! Everything here may be slow and may link what it likes; nothing of it is linked into the runtime or the hook.
 
+mod audit;
 mod child;
 pub mod cli;
 mod commands;

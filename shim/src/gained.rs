@@ -1,27 +1,17 @@
 //! What a process that is added to a container would have beyond the container itself: taken out of what the low-level
 //! runtime is told, so that nobody undoes by `exec` what keeps the container from GPUs. Stops no process.
 
-use std::io::Read;
 use std::ops::Range;
 
-use contract::json::{self, MAX_BYTES, Node};
+use contract::json::Node;
 use guard::Has;
 
 use crate::container::Container;
-
-/// Files of a container's state, of runc and youki, and of crun; and what its first process is called in them.
-const STATES: [(&str, &str); 3] = [("state.json", "init_process_pid"), ("state.json", "pid"), ("status", "pid")];
+use crate::lowlevel::first_process;
 
 /// What the container has; `None` where its capabilities reach no further than a user namespace of its own.
 fn has(container: &Container<'_>) -> Option<Has> {
-    let folder = container.root.join(container.call.id);
-    let pid = STATES.iter().find_map(|(file, key)| {
-        let mut bytes = Vec::new();
-        std::fs::File::open(folder.join(file)).ok()?.take(MAX_BYTES as u64).read_to_end(&mut bytes).ok()?;
-        let pid = json::parse_data(&bytes).ok()?.get(key)?.as_i64()?;
-        u32::try_from(pid).ok().filter(|pid| *pid > 0)
-    });
-    match pid.and_then(node::process::bounds) {
+    match first_process(&container.root.join(container.call.id)).and_then(node::process::bounds) {
         Some(bounds) if !bounds.same_user => None,
         Some(bounds) => Some(Has { capabilities: bounds.capabilities, sees_others: bounds.same_pids }),
         None => Some(Has::NOTHING),

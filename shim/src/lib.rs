@@ -20,6 +20,7 @@ mod handover;
 mod injected;
 mod inside;
 mod joined;
+pub mod live;
 mod looked;
 mod lowlevel;
 mod made;

@@ -3,12 +3,14 @@
 //! The link is what verbs that are not ours follow: reading it costs one system call and parses nothing.
 
 use std::ffi::{CStr, CString};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use contract::config::{DEFAULT_PATH, LOW_LEVEL_LINK, PATH_VARIABLE, Verify};
 use contract::inventory::{Filter, LowLevel};
+use contract::json::{self, MAX_BYTES};
 use contract::{Code, Refusal};
 
 use crate::setup::Setup;
@@ -22,6 +24,19 @@ const OWN_NAME: &[u8] = b"quilt-gpu-runtime";
 
 /// The names that are tried when neither link nor configuration says anything.
 const NAMES: &[&str] = &["runc", "crun"];
+
+/// Files of a container's state, of runc and youki, and of crun; and what its first process is called in them.
+const STATES: [(&str, &str); 3] = [("state.json", "init_process_pid"), ("state.json", "pid"), ("status", "pid")];
+
+/// The first process of a container, by what the low-level runtime keeps in its state folder.
+pub(crate) fn first_process(folder: &Path) -> Option<u32> {
+    STATES.iter().find_map(|(file, key)| {
+        let mut bytes = Vec::new();
+        std::fs::File::open(folder.join(file)).ok()?.take(MAX_BYTES as u64).read_to_end(&mut bytes).ok()?;
+        let pid = json::parse_data(&bytes).ok()?.get(key)?.as_i64()?;
+        u32::try_from(pid).ok().filter(|pid| *pid > 0)
+    })
+}
 
 /// The program that makes containers. It must be the one that every other verb goes to, or containers would be created
 /// by one runtime and started by another, which does not know them.

@@ -54,6 +54,20 @@ impl Created<'_> {
         self.look()
     }
 
+    /// Checks everything of a container that has been running: there are more processes in its cgroup by now.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub(crate) fn still(&self) -> Result<(), Wrong> {
+        let granted = self.contract.map(numbers_of);
+        let scratch = granted.is_none().then_some(self.scratch);
+        match judged(self.pid, granted.as_deref().unwrap_or_default(), self.numbers, scratch) {
+            Err(Wrong::Absent | Wrong::Unknown(_)) if granted.is_none() => {}
+            told => told?,
+        }
+        self.look()
+    }
+
     /// Checks everything but the device filter.
     ///
     /// # Errors

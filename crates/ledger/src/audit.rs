@@ -27,7 +27,6 @@ use crate::LedgerError;
 use crate::files::{Locked, PATIENCE, crash_point, own_folder};
 use chain::Head;
 
-pub use syslog::words;
 pub use walk::{Bad, Verified, read, verify};
 
 /// What went wrong with the log.
@@ -156,12 +155,12 @@ impl Audit {
             (head, file) = (next, self.file(&path)?.0);
         }
         let kind = record.kind.name();
-        let head = add(&mut file, &path, &head, kind, (&record.fields, edits))?;
+        let (head, line) = add(&mut file, &path, &head, kind, (&record.fields, edits))?;
         // The record is in the log. If the head is not written, the next append finds the record by walking from the old one.
         let _ = head.write(&locked);
         drop(locked);
         if !self.policy.syslog.is_empty() {
-            syslog::send(&self.policy.syslog, head.seq, kind, &record.fields, &head.digest);
+            syslog::send(&self.policy.syslog, &line, &head.digest);
         }
         Ok(head.seq)
     }
@@ -183,8 +182,14 @@ impl Audit {
 /// The fields of a record, and the text of its edits; none when empty.
 type Content<'a> = (&'a Map<String, Value>, &'a str);
 
-/// Writes one line after the place that `head` tells, and says where the log ends then.
-fn add(file: &mut File, path: &Path, head: &Head, kind: &str, content: Content<'_>) -> Result<Head, AuditError> {
+/// Writes one line after the place that `head` tells, and says where the log ends then, and the line.
+fn add(
+    file: &mut File,
+    path: &Path,
+    head: &Head,
+    kind: &str,
+    content: Content<'_>,
+) -> Result<(Head, String), AuditError> {
     let seq = head.seq + 1;
     let mut line = line(seq, &head.digest, kind, content);
     let digest = sha256(line.as_bytes());
@@ -195,7 +200,7 @@ fn add(file: &mut File, path: &Path, head: &Head, kind: &str, content: Content<'
         let _ = crash_point().and_then(|()| file.set_len(head.size));
         return Err(LedgerError::new("write", path, &error));
     }
-    Ok(Head { seq, digest, size: head.size + line.len() as u64, torn: None })
+    Ok((Head { seq, digest, size: head.size + line.len() as u64, torn: None }, line))
 }
 
 fn line(seq: u64, prev: &str, kind: &str, (fields, edits): Content<'_>) -> String {

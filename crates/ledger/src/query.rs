@@ -8,6 +8,7 @@ use contract::request::Request;
 use contract::{Contract, Granted, Refusal};
 use node::process::Process;
 
+use crate::LedgerError;
 use crate::allocate::explain;
 use crate::documents::Original;
 use crate::files;
@@ -65,6 +66,19 @@ impl Ledger {
         let taken = self.taken(inventory);
         let is_taken = |slot: &str| taken.iter().any(|taken| taken == slot) && !chosen.iter().any(|own| own == slot);
         explain(inventory, &is_taken, request, &[], &chosen)
+    }
+
+    /// The keys of all containers that have a contract or an original here.
+    ///
+    /// # Errors
+    /// A folder cannot be listed.
+    pub fn keys(&self) -> Result<Vec<Key>, LedgerError> {
+        let contracts = files::names(&self.path("contracts"))?;
+        let contracts = contracts.iter().filter_map(|name| name.strip_suffix(".json").map(str::to_owned));
+        let mut names: Vec<String> = contracts.chain(files::names(&self.path("originals"))?).collect();
+        contract::order::sort(&mut names);
+        names.dedup();
+        Ok(names.iter().filter_map(|name| Key::parse(name)).collect())
     }
 
     /// Whether a key has anything here: leases, a contract, an original.

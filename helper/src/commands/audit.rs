@@ -1,101 +1,116 @@
 //! `quilt-gpu audit`: what was decided on this node, and whether the record of it is whole.
 
-use std::collections::BTreeSet;
 use std::io::Write;
 
+use contract::Contract;
+use ledger::Ledger;
 use ledger::audit::{self, Verified};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use shim::Setup;
 
-use crate::cli::{Context, later};
+use crate::audit::select::{Filters, may_be_about, only_one};
+use crate::audit::words::words;
+use crate::audit::{Entry, drift, explain, list, string};
+use crate::cli::{Context, Format, not_offered};
 use crate::exit::{Exit, Failure};
 use crate::table;
 
 /// How many records are shown unless more are asked for.
 const LATEST: usize = 20;
 
-type Entry = Map<String, Value>;
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Records about this container, key, contract, lease holder or pod (its UID, NAME or NAMESPACE/NAME) only; of a
-    /// container's id the first 4 characters or more will do
+    /// container's id the first 4 characters or more will do. Explains the latest decision: request, contract, spec
     id: Option<String>,
-    /// Every record, instead of the latest 20
+    /// Holds every running container with a contract, or a changed spec, against what was decided; 1 when one differs
     #[arg(long)]
     all: bool,
-    /// Computes the chain of digests anew; 1 when a record was changed, taken out, put in or lost
-    #[arg(long, conflicts_with_all = ["id", "all"])]
+    /// Computes the chain of digests anew, over all files of the log; 1 when a record was changed, taken out, put in or lost
+    #[arg(long)]
     verify_log: bool,
+    /// So many of the latest records that are meant; 0: all of them [default: 20, all where something is asked for]
+    #[arg(long, value_name = "N")]
+    last: Option<usize>,
+    /// With --format json and one ID: an object with the records and the explanation
+    #[arg(long, requires = "id")]
+    explain: bool,
+    #[command(flatten)]
+    filters: Filters,
 }
 
 pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure> {
-    let json = context.json()?;
+    if [args.id.is_some() || args.filters.any() || args.last.is_some(), args.all, args.verify_log]
+        .iter()
+        .filter(|given| **given)
+        .count()
+        > 1
+    {
+        let message = "--all and --verify-log look at everything: give one of them, or an ID and filters";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     if args.verify_log {
+        let json = context.json()?;
         return verify(&mut context, json);
     }
-    if args.id.as_deref() == Some("report") {
-        return Err(later("audit report"));
+    if args.all {
+        return all(&mut context);
     }
-    let entries = entries(&context.setup, args.id.as_deref(), args.all)?;
-    if json {
-        context.document(&entries)?
-    } else {
-        write!(context.out, "{}", text(&entries, args.id.as_deref()))?
+    let entries = entries(&context.setup, args)?;
+    let told = args.id.as_ref().and_then(|_| explain::deciding(&entries)).map(|entry| {
+        let contracts = contracts(&context.setup);
+        explain::explain(entry, &contracts)
+    });
+    match context.format {
+        None | Some(Format::Table) => {
+            let told = told.as_ref().map(explain::text).unwrap_or_default();
+            write!(context.out, "{}{told}", text(&entries, args.id.as_deref()))?;
+        }
+        Some(Format::Json) if args.explain => context.document(&json!({ "records": entries, "explanation": told }))?,
+        Some(Format::Json) => context.document(&entries)?,
+        Some(Format::Words) => entries.iter().try_for_each(|entry| writeln!(context.out, "{}", words(entry)))?,
+        Some(other) => return Err(not_offered(other, "table, json and words")),
     }
     Ok(Exit::Done)
 }
 
+fn all(context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let json = context.json()?;
+    let looked = drift::look(&context.setup)?;
+    if json {
+        context.document(&drift::document(&looked))?;
+    } else {
+        write!(context.out, "{}", drift::text(&looked))?;
+    }
+    Ok(if drift::any(&looked) { Exit::Refused } else { Exit::Done })
+}
+
+/// The contracts that are in force and trusted.
+fn contracts(setup: &Setup) -> Vec<Contract> {
+    let filed = Ledger::for_reading(setup.state_dir()).contracts().unwrap_or_default();
+    filed.into_iter().filter_map(|(_, contract)| contract.ok()).collect()
+}
+
 /// Prints the latest records as a table.
 pub(crate) fn table(setup: &Setup, out: &mut dyn Write) -> Result<(), Failure> {
-    Ok(write!(out, "{}", text(&entries(setup, None, false)?, None))?)
+    let mut entries = audit::read(setup.log_dir(), |_| true).map_err(Failure::internal)?;
+    entries.drain(..entries.len().saturating_sub(LATEST));
+    Ok(write!(out, "{}", text(&entries, None))?)
 }
 
-fn entries(setup: &Setup, id: Option<&str>, all: bool) -> Result<Vec<Entry>, Failure> {
-    let wanted =
-        |entry: &Entry| id.is_none_or(|id| is_about(entry, id) || table::means(id, string(entry, "container")));
+fn entries(setup: &Setup, args: &Args) -> Result<Vec<Entry>, Failure> {
+    let selection = args.filters.at(node::now())?;
+    let id = args.id.as_deref();
+    let wanted = |entry: &Entry| id.is_none_or(|id| may_be_about(entry, id)) && selection.has(entry);
     let mut entries = audit::read(setup.log_dir(), wanted).map_err(Failure::internal)?;
     if let Some(id) = id {
-        return only_one(entries, id);
+        entries = only_one(entries, id)?;
     }
-    if !all {
-        entries.drain(..entries.len().saturating_sub(LATEST));
-    }
-    Ok(entries)
-}
-
-fn is_about(entry: &Entry, id: &str) -> bool {
-    ["container", "key", "contract", "holder"].iter().any(|field| string(entry, field) == id)
-        || entry.get("pod").is_some_and(|pod| is_pod(pod, id))
-}
-
-/// A pod is called by its UID, its name, or `NAMESPACE/NAME`.
-fn is_pod(pod: &Value, id: &str) -> bool {
-    let [uid, name, namespace] = ["uid", "name", "namespace"]
-        .map(|field| pod.get(field).and_then(Value::as_str).filter(|text| !text.is_empty()));
-    uid == Some(id) || name == Some(id) || name.zip(namespace).is_some_and(|(name, of)| id == format!("{of}/{name}"))
-}
-
-/// The records about what is called so; when nothing is, those about the one container whose id begins so.
-fn only_one(mut entries: Vec<Entry>, id: &str) -> Result<Vec<Entry>, Failure> {
-    if entries.iter().any(|entry| is_about(entry, id)) {
-        entries.retain(|entry| is_about(entry, id));
-        return Ok(entries);
-    }
-    let containers: BTreeSet<&str> = entries.iter().map(|entry| string(entry, "container")).collect();
-    if containers.len() > 1 {
-        let list: Vec<String> = containers.iter().map(|container| table::one_line(container)).collect();
-        return Err(Failure::Wrong(format!(
-            "the ids of {} containers begin with {id:?}: {}; give more of one",
-            list.len(),
-            list.join(", ")
-        )));
+    let last = args.last.unwrap_or(if id.is_some() || args.filters.any() { 0 } else { LATEST });
+    if last > 0 {
+        entries.drain(..entries.len().saturating_sub(last));
     }
     Ok(entries)
-}
-
-fn string<'a>(entry: &'a Entry, field: &str) -> &'a str {
-    entry.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn text(entries: &[Entry], id: Option<&str>) -> String {
@@ -110,7 +125,6 @@ fn text(entries: &[Entry], id: Option<&str>) -> String {
 }
 
 fn row(entry: &Entry) -> [String; 6] {
-    let list = |field: &str| entry.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let part = |item: &Value, field: &str| item.get(field).and_then(Value::as_str).map(str::to_owned);
     let who = ["container", "holder", "contract"]
         .into_iter()
@@ -118,13 +132,13 @@ fn row(entry: &Entry) -> [String; 6] {
         .find(|who| !who.is_empty())
         .unwrap_or_default();
     let gpus: Vec<String> =
-        list("gpus").iter().filter_map(|gpu| part(gpu, "name").or_else(|| part(gpu, "pci"))).collect();
+        list(entry, "gpus").iter().filter_map(|gpu| part(gpu, "name").or_else(|| part(gpu, "pci"))).collect();
     // The rule is what an exception in the configuration names.
     let told = |refusal: &Value| {
         let rule = part(refusal, "rule").map(|rule| format!(" {rule}")).unwrap_or_default();
         Some(part(refusal, "code")? + &rule)
     };
-    let refusals: Vec<String> = list("refusals").iter().filter_map(told).collect();
+    let refusals: Vec<String> = list(entry, "refusals").iter().filter_map(told).collect();
     let why = if refusals.is_empty() { string(entry, "message").to_owned() } else { refusals.join(", ") };
     let seq = entry.get("seq").map(Value::to_string).unwrap_or_default();
     let [time, kind] = ["time", "kind"].map(|field| string(entry, field).to_owned());
@@ -204,9 +218,6 @@ mod tests {
             json!({"container": "5ea1".repeat(16), "pod": {"uid": "u", "name": "p", "namespace": "n", "container": "c"}}),
         );
         assert_eq!(row(&pods)[3], "n/p/c");
-        for (id, about) in [("u", true), ("p", true), ("n/p", true), ("n", false), ("c", false), ("n/p/c", false)] {
-            assert_eq!(is_about(&pods, id), about, "{id}");
-        }
     }
 
     #[test]
@@ -255,25 +266,8 @@ mod tests {
     }
 
     #[test]
-    fn records_are_found_by_a_name_or_by_the_beginning_of_one_id() {
-        let entries = || -> Vec<Entry> {
-            [
-                json!({"container": "abcd1"}),
-                json!({"container": "abcd2"}),
-                json!({"container": "abcd2"}),
-                json!({"holder": "abcd"}),
-            ]
-            .iter()
-            .map(|entry| entry.as_object().cloned().unwrap())
-            .collect()
-        };
-        assert_eq!(only_one(entries(), "abcd").unwrap().len(), 1, "a whole name comes first");
-        assert_eq!(only_one(entries(), "abcd2").unwrap().len(), 2);
-        assert_eq!(only_one(entries().split_off(1)[..2].to_vec(), "abcd").unwrap().len(), 2, "one container's");
-        let several = only_one(entries()[..3].to_vec(), "abcd").unwrap_err();
-        assert_eq!(several.exit(), Exit::Refused);
-        assert_eq!(several.to_string(), "the ids of 2 containers begin with \"abcd\": abcd1, abcd2; give more of one");
-        assert!(only_one(Vec::new(), "abcd").unwrap().is_empty());
+    fn nothing_found_says_what_was_looked_for() {
         assert!(text(&[], Some("web")).starts_with("no record is about \"web\""));
+        assert_eq!(text(&[], None), "no records\n");
     }
 }

@@ -2,6 +2,7 @@
 //! of leases and bundles. Messages are looked at only where a user would.
 
 mod allocation;
+mod audit;
 mod cdi;
 mod company;
 mod configuration;

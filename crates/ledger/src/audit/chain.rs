@@ -119,7 +119,7 @@ pub(super) fn recover(locked: &Locked, file: &mut File, size: u64, head: Option<
     head.write(locked)?;
     crash_point().and_then(|()| file.set_len(head.size)).map_err(failed)?;
     let fields = serde_json::to_value(&torn).ok().and_then(|value| value.as_object().cloned()).unwrap_or_default();
-    head = add(file, &path, &head, "torn", (&fields, ""))?;
+    (head, _) = add(file, &path, &head, "torn", (&fields, ""))?;
     head.write(locked)?;
     Ok(head)
 }

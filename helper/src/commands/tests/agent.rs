@@ -153,7 +153,7 @@ fn a_reservation_says_why_when_it_is_asked_and_whose_it_is() {
     let (code, _, err) = node.call(&["contract", "prepare", "--request", &file, "--owner", "a b"]);
     assert!(code == 2 && err.contains("write letters"), "{err}");
     let asked = answer(&["--explain", "--owner", "namespace:red"]);
-    let (_, log, _) = node.call(&["audit", "--all", "--format", "json"]);
+    let (_, log, _) = node.call(&["audit", "--last", "0", "--format", "json"]);
     assert!(log.contains("\"owner\": \"namespace:red\""), "{log}");
     let why = asked["why"].as_array().unwrap();
     assert!(!why.is_empty() && asked["contract"]["gpus"].as_array().unwrap().len() == 2, "{asked}");
