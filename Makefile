@@ -14,7 +14,7 @@ ENGINES := daemon.json containerd-version-2.toml containerd-version-3.toml crio.
 # What looks at the GPUs before engines start, and tells engines of them that ask by CDI.
 UNITS   := quilt-gpu-inventory.service quilt-gpu-cdi.service
 
-.PHONY: build static dynamic prepare demo test bench conformance fuzz gpu-prepare gpu lint install uninstall clean
+.PHONY: build static dynamic prepare demo test bench conformance fuzz gpu-prepare gpu browser lint install uninstall clean
 .PHONY: packages packages-test
 
 build: static dynamic
@@ -73,6 +73,11 @@ bench: prepare build
 # and cargo-fuzz. What is known already is tried by make test, on any compiler.
 fuzz:
 	fuzz/run.sh
+
+# The report's page in a real browser, in a root file system of its own (700 MB in .cache).
+browser: build
+	integration/setup.sh browser
+	$(CARGO) test --locked -p integration --test browser
 
 # What only a machine with a GPU can show. The first builds, anywhere; the second needs nothing but target/gpu and
 # integration/gpu/run.sh, no network, and at most eight minutes.

@@ -6,6 +6,7 @@
 #   setup.sh musl      musl's loader into .cache  (tests)
 #   setup.sh engines   every other engine and runtime into .cache, and what drives them  (tests)
 #   setup.sh suites    runc's own tests into .cache  (tests, make conformance)
+#   setup.sh browser   a browser and its root file system into .cache  (make browser)
 #   setup.sh runtime-tools    programs that validate runtimes into .cache  (make conformance)
 #   setup.sh packages  what makes packages and clean roots  (make packages-test)
 # Several words do several things. Quick when all is there; says what it installs.
@@ -147,6 +148,21 @@ musl() {
   rm -rf "$work"
 }
 
+browser() {
+  local root=$caches/browser mirror=http://deb.debian.org
+  if [ -x "$root/usr/bin/chromium-headless-shell" ]; then
+    say "a browser is in $root"
+    return
+  fi
+  need /usr/bin/mmdebstrap=mmdebstrap
+  rm -rf "$root.new"
+  mkdir -p "$caches"
+  mmdebstrap --quiet --mode=root --variant=minbase --include=chromium-headless-shell,fonts-dejavu-core bookworm \
+    "$root.new" "deb $mirror/debian bookworm main" "deb $mirror/debian-security bookworm-security main"
+  mv -T "$root.new" "$root"
+  say "a browser is now in $root"
+}
+
 # shellcheck source=integration/engines.sh
 . "$workspace/integration/engines.sh"
 # shellcheck source=integration/suites.sh
@@ -155,9 +171,9 @@ musl() {
 [ $# -gt 0 ] || set -- help
 for task in "$@"; do
   case $task in
-    runtime|docker|driver|musl|engines|suites) $task ;;
+    runtime|docker|driver|musl|engines|suites|browser) $task ;;
     runtime-tools) runtime_tools ;;
     packages) need /usr/bin/mmdebstrap=mmdebstrap /usr/bin/rpmbuild=rpm /usr/bin/jq=jq ;;
-    *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done

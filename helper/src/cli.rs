@@ -11,7 +11,8 @@ use contract::config::{DEFAULT_PATH, Host};
 use shim::Setup;
 
 use crate::commands::{
-    audit, cdi, check, completions, configure, contracts, cuda, demo, inventory, lease, manual, source, version,
+    audit, cdi, check, completions, configure, contracts, cuda, demo, doctor, inventory, lease, manual, report, source,
+    version,
 };
 use crate::exit::{Exit, Failure};
 use crate::handover;
@@ -75,6 +76,10 @@ enum Command {
     Lease(lease::Args),
     /// What was decided, and whether the record is whole
     Audit(audit::Args),
+    /// What is wrong between hardware and container, and what mends it; 1 when it stops GPU containers
+    Doctor(doctor::Args),
+    /// A page about who had which GPU, refusals and differences, for a browser
+    Report(report::Args),
     /// Whether an image's CUDA runs on this node
     Cuda(cuda::Args),
     /// This node as a CDI file, what its CDI files name, and whether files are right
@@ -96,7 +101,7 @@ enum Command {
 }
 
 /// Commands of later versions: whoever calls one is told so; no help, completion or tip names them.
-const LATER: [&str; 5] = ["stats", "doctor", "broker", "vfio", "mig"];
+const LATER: [&str; 4] = ["stats", "broker", "vfio", "mig"];
 
 /// What every command gets.
 pub(crate) struct Context<'a> {
@@ -191,7 +196,8 @@ fn dispatch(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<Exit, 
     if let Command::Source(args) = &cli.command {
         return source::run(args, out);
     }
-    let setup = setup(&cli.global)?;
+    // Whoever asks what is wrong is told so of the configuration, too.
+    let setup = setup(&cli.global, matches!(cli.command, Command::Doctor(_)))?;
     tracing::info!(config = %setup.path.display(), root = %setup.config.host.root, "set up");
     let context = Context { setup, format: cli.global.format, out, err };
     match cli.command {
@@ -200,6 +206,8 @@ fn dispatch(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<Exit, 
         Command::Check(args) => check::run(&args, context),
         Command::Lease(args) => lease::run(&args, context),
         Command::Audit(args) => audit::run(&args, context),
+        Command::Doctor(args) => doctor::run(&args, context),
+        Command::Report(args) => report::run(&args, context),
         Command::Cuda(args) => cuda::run(&args, context),
         Command::Cdi(args) => cdi::run(&args, context),
         Command::Configure(args) => configure::run(&args, context),
@@ -217,7 +225,7 @@ pub(crate) fn later(name: &str) -> Failure {
 
 /// The configuration, and the node where the flags put it. Unlike the runtime, which must start containers without
 /// GPUs whatever is wrong, the command line insists on a configuration that counts.
-fn setup(global: &Global) -> Result<Setup, Failure> {
+fn setup(global: &Global, lenient: bool) -> Result<Setup, Failure> {
     let mut setup = match &global.config {
         Some(path) => Setup::read(&absolute(path)?),
         None => Setup::from_environment(),
@@ -226,7 +234,7 @@ fn setup(global: &Global) -> Result<Setup, Failure> {
     if !setup.path.exists() && setup.path != Path::new(DEFAULT_PATH) {
         return Err(Failure::Usage(format!("there is no configuration {}", setup.path.display())));
     }
-    if let Some(problem) = setup.problem.take() {
+    if !lenient && let Some(problem) = setup.problem.take() {
         return Err(Failure::Usage(format!("{}: {}; {}", problem.value, problem.message, problem.help)));
     }
     if let Some(root) = &global.host_root {
@@ -286,19 +294,21 @@ mod tests {
             (&["no-such-command"][..], "no-such-command"),
             (&["invntory"], "'inventory'"),
             (&["vfi"], "unrecognized subcommand 'vfi'"),
-            (&["lease", "doctor"], "unrecognized subcommand 'doctor'"),
-            (&["doctor", "--help"], "`quilt-gpu doctor` comes in a later version"),
+            (&["lease", "mig"], "unrecognized subcommand 'mig'"),
+            (&["broker", "--help"], "`quilt-gpu broker` comes in a later version"),
+            (&["cdi", "vfio"], "unrecognized subcommand 'vfio'"),
             (&["cdi", "generate", "--format", "table"], "--format table is not offered here, only json and yaml"),
             (&["cdi", "generate", "--output", "x.txt"], "--output x.txt: a CDI file's name ends with .json or .yaml"),
-            (&["cdi", "doctor"], "unrecognized subcommand 'doctor'"),
             (&["cdi", "transform", "root", "a", "/b", "c.json"], "FROM must be an absolute path without .., and is a"),
             (&["cdi", "transform", "root", "/a", "/b/../c", "c.json"], "TO must be an absolute path"),
             (&["cdi", "validate"], "<FILE>"),
             (&["cdi", "validate", "/does/not/exist.json"], "cannot read /does/not/exist.json: "),
             (&["cdi", "validate", "/etc/passwd"], "a CDI file's name ends with .json or .yaml"),
             (&["cdi", "list", "--format", "patch"], "--format patch is not offered here, only table and json"),
-            (&["audit", "report"], "`quilt-gpu audit report` comes in a later version"),
-            (&["doctor", "--all"], "later version"),
+            (&["audit", "--all", "--verify-log"], "--all and --verify-log look at everything"),
+            (&["audit", "--since", "yesterday"], "is no time"),
+            (&["report", "--format", "json"], "a report is HTML"),
+            (&["broker", "--all"], "later version"),
             (&["mig"], "later version"),
             (&["inventory", "--config", "/does/not/exist"], "/does/not/exist"),
             (&["inventory", "--host-root", "/does/not/exist"], "/does/not/exist"),
@@ -353,7 +363,7 @@ mod tests {
         for (word, shown) in [
             ("inventory", true),
             ("lease", true),
-            ("doctor", false),
+            ("doctor", true),
             ("  vfio ", false),
             ("cuda", true),
             ("mig-inventory", true),

@@ -9,6 +9,7 @@ mod commands;
 mod configure;
 mod confine;
 mod demo;
+mod doctor;
 mod exit;
 mod formats;
 mod handover;

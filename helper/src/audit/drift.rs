@@ -63,13 +63,17 @@ fn differences(state: &State) -> impl Iterator<Item = (&'static str, &str)> {
     list.iter().map(|difference| (difference.what, difference.message.as_str()))
 }
 
+/// What people call a container.
+pub(crate) fn who(looked: &Looked) -> String {
+    table::in_pod(Some(&json!(looked.pod))).unwrap_or_else(|| table::short(&looked.container).to_owned())
+}
+
 /// For people: one line for each difference.
 pub(crate) fn text(list: &[Looked]) -> String {
     let rows: Vec<[String; 4]> = list
         .iter()
         .flat_map(|looked| {
-            let who =
-                table::in_pod(Some(&json!(looked.pod))).unwrap_or_else(|| table::short(&looked.container).to_owned());
+            let who = who(looked);
             let row = |state: &str, why: &str| [who.clone(), looked.gpus.join(","), state.to_owned(), why.to_owned()];
             match &looked.state {
                 State::Holds => vec![row("holds", "")],

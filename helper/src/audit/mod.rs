@@ -3,6 +3,7 @@
 
 pub(crate) mod drift;
 pub(crate) mod explain;
+pub(crate) mod report;
 pub(crate) mod select;
 pub(crate) mod words;
 

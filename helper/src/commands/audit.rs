@@ -49,6 +49,9 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
         let message = "--all and --verify-log look at everything: give one of them, or an ID and filters";
         return Err(Failure::Usage(message.to_owned()));
     }
+    if args.id.as_deref() == Some("report") {
+        return Err(Failure::Usage("the page is `quilt-gpu report`".to_owned()));
+    }
     if args.verify_log {
         let json = context.json()?;
         return verify(&mut context, json);
@@ -162,12 +165,12 @@ fn verify(context: &mut Context<'_>, json: bool) -> Result<Exit, Failure> {
 
 /// Whoever cuts records off the end and lets one more be written leaves a sound chain: only the record of kind torn, which
 /// counts what is lost, tells. A line that a crash tore before the head knew it is no loss.
-fn is_whole(found: &Verified) -> bool {
+pub(crate) fn is_whole(found: &Verified) -> bool {
     found.bad.is_none() && found.lost == 0
 }
 
 /// What was found, for people.
-fn told(found: &Verified) -> String {
+pub(crate) fn told(found: &Verified) -> String {
     let Verified { records, first, last, torn, lost, bad } = found;
     let sound = table::counted(*records, "record", "records");
     let are = if *records == 1 { "is" } else { "are" };

@@ -8,9 +8,11 @@ pub(crate) mod configure;
 pub(crate) mod contracts;
 pub(crate) mod cuda;
 pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod inventory;
 pub(crate) mod lease;
 pub(crate) mod manual;
+pub(crate) mod report;
 pub(crate) mod source;
 pub(crate) mod version;
 

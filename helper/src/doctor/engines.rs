@@ -1,0 +1,72 @@
+//! Engines: whether they know our runtime, whether anything uses it, and what goes past it.
+//!
+//! By the words of their configuration files, without reading these as what they are: enough to tell "not there" from "there".
+
+use super::{Facts, Finding};
+
+const RUNTIME: &str = "quilt-gpu";
+/// Words of programs and of files that bring GPUs into containers by themselves.
+const FOREIGN: [&str; 4] = ["nvidia-container-runtime", "nvidia-ctk", "nvidia-cdi-hook", "nvidia-container-toolkit"];
+
+pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
+    let mut list = Vec::new();
+    if facts.engines.is_empty() {
+        let cause = "no engine is known to be installed here";
+        let evidence = "no dockerd, containerd, crio or podman in the usual folders";
+        return vec![Finding::warns(
+            "engine-missing",
+            cause,
+            evidence,
+            "install one, then register the runtime with it",
+        )];
+    }
+    let registered: Vec<_> = facts.engines.iter().filter(|engine| engine.text.contains(RUNTIME)).collect();
+    for engine in &facts.engines {
+        let (name, place) = (engine.name, engine.places.join(", "));
+        if !engine.text.contains(RUNTIME) {
+            // One engine that knows us is enough for a node.
+            let make = if registered.is_empty() { Finding::stops } else { Finding::warns };
+            let cause = format!("{name} does not know the runtime {RUNTIME}: no container of it gets a GPU through us");
+            let mend =
+                format!("register it as share/quilt-gpu and the documentation say for {name}, and restart {name}");
+            list.push(make("runtime-not-registered", cause, place, mend));
+            continue;
+        }
+        for path in engine.programs.iter().filter(|path| !facts.exists(path)) {
+            let cause = format!("{name} is told to run a runtime that is not there");
+            list.push(Finding::stops(
+                "runtime-program-missing",
+                cause,
+                format!("{place}: {path}"),
+                "install the package again",
+            ));
+        }
+        if engine.name == "containerd" && !engine.text.contains("pod_annotations") {
+            let cause = "containerd hands no annotations of pods to the runtime: no pod can ask for a GPU";
+            let mend = "add pod_annotations = [\"quilt.gpu/*\"] to the runtime's table";
+            list.push(Finding::warns("annotations-not-passed", cause, place.clone(), mend));
+        }
+        list.extend(bypass(engine.name, &engine.text, &place));
+    }
+    if !registered.is_empty() && !facts.used {
+        let cause = "the runtime is registered, and no container ever came through it: under Kubernetes a pod needs \
+                     runtimeClassName, under Docker --runtime or default-runtime";
+        let mend = "kubectl get runtimeclass quilt-gpu; docker run --runtime=quilt-gpu …";
+        list.push(Finding::warns("runtime-not-used", cause, "quilt-gpu audit --kind create", mend));
+    }
+    for path in &facts.injectors {
+        let cause = "another program brings GPUs into containers by itself: what it grants is in no lease of ours";
+        let mend = format!("remove {path}, or the package that it belongs to");
+        list.push(Finding::warns("foreign-injector", cause, path, mend));
+    }
+    list
+}
+
+/// Runtimes of the same engine that do not ask us.
+fn bypass(name: &str, text: &str, place: &str) -> Option<Finding> {
+    let foreign = FOREIGN.iter().find(|word| text.contains(**word))?;
+    let cause = format!("{name} also has the runtime {foreign}: whoever may choose it gets every GPU past us");
+    let mend =
+        format!("take it out of {place}, or let an authorisation layer or admission policy keep tenants from it");
+    Some(Finding::warns("runtime-bypass", cause, format!("{place}: {foreign}"), mend))
+}

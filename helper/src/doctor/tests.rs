@@ -1,0 +1,238 @@
+//! Each finding is provoked on a made-up node, by one change to one that is well. Needs root: nodes, and trusted folders.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use ledger::audit::{Kind, Record};
+use shim::Setup;
+
+use super::{Facts, Level, diagnose};
+use crate::demo::{Folder, prepare};
+use crate::inventory;
+
+/// A node that is well, in a folder of its own.
+struct Node {
+    folder: Folder,
+    setup: Setup,
+}
+
+impl Node {
+    fn well() -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            println!("skipped: a made-up node needs root");
+            return None;
+        }
+        let folder = Folder::make().unwrap();
+        let setup = prepare(&folder.0).unwrap();
+        let mut node = Self { folder, setup };
+        for program in ["hook", "helper"] {
+            node.write(program, "");
+        }
+        let at = |name: &str| node.folder.0.join(name).display().to_string();
+        (node.setup.config.paths.hook, node.setup.config.paths.helper) = (at("hook"), at("helper"));
+        node.host("etc/docker/daemon.json", r#"{"runtimes": {"quilt-gpu": {"path": "/usr/bin/quilt-gpu-runtime"}}}"#);
+        node.host("usr/bin/quilt-gpu-runtime", "");
+        node.host("proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+        inventory::refresh(&node.setup).unwrap();
+        node.record();
+        Some(node)
+    }
+
+    fn record(&self) {
+        let record = Record { kind: Kind::Create, fields: serde_json::Map::new() };
+        self.setup.audit().unwrap().append(&record).unwrap();
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.folder.0.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// A file of the node.
+    fn host(&self, path: &str, text: &str) {
+        let path = self.setup.config.host.path(path);
+        fs::create_dir_all(Path::new(&path).parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn gone(&self, path: &str) {
+        let path = self.setup.config.host.path(path);
+        fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path)).unwrap();
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::gather(&self.setup)
+    }
+
+    fn found(&self) -> BTreeSet<(String, Level)> {
+        codes(&self.facts())
+    }
+}
+
+fn codes(facts: &Facts) -> BTreeSet<(String, Level)> {
+    diagnose(facts)
+        .into_iter()
+        .map(|finding| {
+            for text in [&finding.cause, &finding.evidence, &finding.mend] {
+                assert!(!text.is_empty(), "{finding:?}");
+            }
+            (finding.code, finding.level)
+        })
+        .collect()
+}
+
+type Change = fn(&mut Node);
+
+/// What follows from other findings: what is stored of a node that changed is stale, and in an open folder nothing is trusted.
+const FOLLOWS: [&str; 2] = ["inventory-stale", "inventory-untrusted"];
+
+/// What a change makes of a node that is well: these findings more, and no other.
+const CHANGES: &[(&str, Level, Change)] = &[
+    ("driver-missing", Level::Stops, |node| node.gone("proc/driver/nvidia/version")),
+    ("no-gpu", Level::Stops, |node| node.gone("sys/bus/pci/devices")),
+    ("inventory-missing", Level::Warns, |node| {
+        fs::remove_file(node.setup.state_dir().join(shim::INVENTORY)).unwrap();
+    }),
+    ("inventory-untrusted", Level::Stops, |node| {
+        fs::write(node.setup.state_dir().join(shim::INVENTORY), "{}").unwrap();
+    }),
+    ("inventory-stale", Level::Warns, |node| node.host("proc/sys/kernel/random/boot_id", "another\n")),
+    ("low-level-missing", Level::Stops, |node| {
+        node.setup.config.runtime.low_level = vec!["/nonexistent/runc".into()];
+    }),
+    ("hook-missing", Level::Stops, |node| node.setup.config.paths.hook = "/nonexistent".into()),
+    ("helper-missing", Level::Stops, |node| node.setup.config.paths.helper = "/nonexistent".into()),
+    ("config", Level::Stops, |node| {
+        let path = node.folder.0.join("broken.toml");
+        fs::write(&path, "[policy]\nprofil = 1\n").unwrap();
+        node.setup.problem = Setup::read(&path).problem;
+    }),
+    ("verify-off", Level::Stops, |node| node.setup.config.policy.verify = contract::config::Verify::Off),
+    ("state-folder", Level::Stops, |node| {
+        fs::set_permissions(node.setup.state_dir(), fs::Permissions::from_mode(0o777)).unwrap();
+    }),
+    ("log-folder", Level::Stops, |node| {
+        fs::set_permissions(node.setup.log_dir(), fs::Permissions::from_mode(0o770)).unwrap();
+    }),
+    ("contract", Level::Warns, |node| {
+        let folder = node.setup.state_dir().join("contracts");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(format!("{}.json", "0".repeat(32))), "{}").unwrap();
+    }),
+    ("log-changed", Level::Warns, |node| {
+        let path = node.setup.log_dir().join("audit.jsonl");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(path, text.replace("\"time\":\"2", "\"time\":\"1")).unwrap();
+    }),
+    ("log-lost", Level::Warns, |node| {
+        node.record();
+        let path = node.setup.log_dir().join("audit.jsonl");
+        let text = fs::read_to_string(&path).unwrap();
+        let one = text.lines().next().unwrap();
+        fs::write(path, format!("{one}\n")).unwrap();
+        node.record();
+    }),
+    ("engine-missing", Level::Warns, |node| node.gone("etc/docker")),
+    // D38: registered nowhere, and registered but not used, are two things, and neither is a missing driver.
+    ("runtime-not-registered", Level::Stops, |node| node.host("etc/docker/daemon.json", "{}")),
+    ("runtime-not-registered", Level::Warns, |node| node.host("usr/bin/podman", "")),
+    ("runtime-not-used", Level::Warns, |node| {
+        fs::remove_dir_all(node.setup.log_dir()).unwrap();
+        fs::create_dir(node.setup.log_dir()).unwrap();
+        fs::set_permissions(node.setup.log_dir(), fs::Permissions::from_mode(0o700)).unwrap();
+    }),
+    ("runtime-program-missing", Level::Stops, |node| node.gone("usr/bin/quilt-gpu-runtime")),
+    ("annotations-not-passed", Level::Warns, |node| {
+        node.host("etc/containerd/config.toml", "# pod_annotations\n[runtimes.quilt-gpu]\n");
+    }),
+    ("runtime-bypass", Level::Warns, |node| {
+        let both = r#"{"runtimes": {"nvidia": {"path": "nvidia-container-runtime"}, "quilt-gpu": {}}}"#;
+        node.host("etc/docker/daemon.json", both);
+    }),
+    ("foreign-injector", Level::Warns, |node| node.host("etc/cdi/nvidia.yaml", "kind: nvidia.com/gpu\n")),
+    ("foreign-injector", Level::Warns, |node| {
+        node.host("usr/share/containers/oci/hooks.d/oci-nvidia-hook.json", "{}");
+    }),
+    ("cgroup", Level::Stops, |node| node.host("proc/mounts", "proc /proc proc rw 0 0\n")),
+    ("selinux", Level::Warns, |node| node.host("sys/fs/selinux/enforce", "1\n")),
+    ("apparmor", Level::Warns, |node| {
+        node.host("sys/kernel/security/apparmor/profiles", "runc (enforce)\nx (complain)\n")
+    }),
+];
+
+#[test]
+fn every_finding_has_its_cause_and_nothing_else_has_it() {
+    let Some(node) = Node::well() else { return };
+    let well = node.found();
+    println!("a made-up node that is well: {well:?}");
+    assert!(well.iter().all(|(_, level)| *level == Level::Warns), "{well:?}");
+    for (code, level, change) in CHANGES {
+        let mut node = Node::well().unwrap();
+        change(&mut node);
+        let found = node.found();
+        let more: BTreeSet<_> = found.difference(&well).filter(|(code, _)| !FOLLOWS.contains(&code.as_str())).collect();
+        let wanted = ((*code).to_owned(), *level);
+        assert!(found.contains(&wanted) && !well.contains(&wanted), "{code}: {found:?}");
+        assert!(more.iter().all(|one| **one == wanted), "{code} alone: {more:?}");
+    }
+}
+
+/// Those that a folder on disk cannot be made to show, by facts.
+#[test]
+fn what_a_folder_cannot_show_is_found_by_facts() {
+    use contract::config::Unwritable;
+    use contract::inventory::{FileId, Filter, LowLevel};
+
+    let Some(node) = Node::well() else { return };
+    let well = node.found();
+    let low_level = |filter| LowLevel {
+        path: "/usr/bin/crun".into(),
+        id: FileId { dev: 0, ino: 0, size: 0, ctime: 0, ctime_nsec: 0 },
+        name: "crun".into(),
+        version: String::new(),
+        cgroup: 2,
+        filter,
+        fails_with_list: false,
+        reason: Some("why".into()),
+    };
+    type Set<'a> = &'a dyn Fn(&mut Facts);
+    let with_filter = |facts: &mut Facts, filter| {
+        if let super::facts::Stored::There(stored) = &mut facts.stored {
+            stored.low_level = Some(low_level(filter));
+        }
+    };
+    let cases: [(&str, Level, Set<'_>); 10] = [
+        ("node-unreadable", Level::Stops, &|facts| facts.inventory = Err("why".into())),
+        ("not-root", Level::Warns, &|facts| facts.root = false),
+        ("filter-not-enforced", Level::Stops, &|facts| with_filter(facts, Filter::NotEnforced)),
+        ("filter-not-tried", Level::Warns, &|facts| with_filter(facts, Filter::NotTried)),
+        ("ledger", Level::Stops, &|facts| facts.contracts = Err("why".into())),
+        ("log-unreadable", Level::Warns, &|facts| facts.log_check = Err("why".into())),
+        ("disk-full", Level::Stops, &|facts| facts.log.free = 1 << 20),
+        ("disk-low", Level::Warns, &|facts| facts.log.free = 100 << 20),
+        ("disk-low", Level::Warns, &|facts| {
+            facts.log.free = 1 << 20;
+            facts.config.audit.unwritable = Unwritable::GoOn;
+        }),
+        ("clock", Level::Warns, &|facts| facts.now = "1970-01-01T00:00:00Z".into()),
+    ];
+    for (code, level, set) in cases {
+        let mut facts = node.facts();
+        (facts.log.free, facts.state.free) = (u64::MAX, u64::MAX);
+        set(&mut facts);
+        let found = codes(&facts);
+        assert!(found.contains(&(code.to_owned(), level)), "{code}: {found:?}");
+        assert!(!well.contains(&(code.to_owned(), level)), "{code}: {well:?}");
+    }
+    let mut facts = node.facts();
+    for (tmpfs, found) in [(true, false), (false, true)] {
+        facts.state.is_tmpfs = tmpfs;
+        assert_eq!(codes(&facts).contains(&("state-on-disk".to_owned(), Level::Warns)), found);
+    }
+    // A link that leads nowhere is no file of an engine, and no reason to fail.
+    symlink("nowhere", node.setup.config.host.path("etc/docker/dangling")).unwrap();
+    assert_eq!(node.found(), well);
+}
