@@ -12,7 +12,7 @@ use shim::Setup;
 
 use crate::commands::{
     audit, cdi, check, completions, configure, contracts, cuda, demo, doctor, inventory, lease, manual, report, source,
-    version,
+    stats, version,
 };
 use crate::exit::{Exit, Failure};
 use crate::handover;
@@ -78,6 +78,8 @@ enum Command {
     Audit(audit::Args),
     /// What is wrong between hardware and container, and what mends it; 1 when it stops GPU containers
     Doctor(doctor::Args),
+    /// Who uses which GPU, and how much
+    Stats(stats::Args),
     /// A page about who had which GPU, refusals and differences, for a browser
     Report(report::Args),
     /// Whether an image's CUDA runs on this node
@@ -101,7 +103,7 @@ enum Command {
 }
 
 /// Commands of later versions: whoever calls one is told so; no help, completion or tip names them.
-const LATER: [&str; 4] = ["stats", "broker", "vfio", "mig"];
+const LATER: [&str; 3] = ["broker", "vfio", "mig"];
 
 /// What every command gets.
 pub(crate) struct Context<'a> {
@@ -207,6 +209,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<Exit, 
         Command::Lease(args) => lease::run(&args, context),
         Command::Audit(args) => audit::run(&args, context),
         Command::Doctor(args) => doctor::run(&args, context),
+        Command::Stats(args) => stats::run(&args, context),
         Command::Report(args) => report::run(&args, context),
         Command::Cuda(args) => cuda::run(&args, context),
         Command::Cdi(args) => cdi::run(&args, context),

@@ -19,6 +19,7 @@ mod judged;
 mod nvml;
 mod record;
 mod smi;
+mod stats;
 mod table;
 
 pub use exit::{Exit, Failure};

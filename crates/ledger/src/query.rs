@@ -132,6 +132,12 @@ impl Ledger {
         own.filter_map(|name| self.read(name).ok().map(Lease::granted)).collect()
     }
 
+    /// Every lease as it lies there, whether its holder lives or not.
+    #[must_use]
+    pub fn on_record(&self) -> Vec<Lease> {
+        self.names().unwrap_or_default().iter().filter_map(|name| self.read(name).ok()).collect()
+    }
+
     /// Every leased slot and its holder, for operators.
     #[must_use]
     pub fn holders(&self) -> Vec<String> {

@@ -14,6 +14,7 @@ pub(crate) mod lease;
 pub(crate) mod manual;
 pub(crate) mod report;
 pub(crate) mod source;
+pub(crate) mod stats;
 pub(crate) mod version;
 
 #[cfg(test)]

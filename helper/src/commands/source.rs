@@ -11,7 +11,7 @@ use crate::confine::confine;
 use crate::exit::{Exit, Failure};
 use crate::inventory::told::{Message, NVML, Silence};
 use crate::judged::open_as;
-use crate::nvml;
+use crate::{nvml, stats};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -30,6 +30,9 @@ enum Which {
         /// Also asks what the GPUs do now
         #[arg(long)]
         live: bool,
+        /// Who uses the GPUs, instead of what they are
+        #[arg(long)]
+        usage: bool,
         /// The GPUs to ask for, by PCI address
         pci: Vec<String>,
     },
@@ -52,13 +55,18 @@ enum Which {
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     match &args.which {
-        Which::Nvml { library, id, live, pci } => {
-            let answer = confine("/".as_ref())
+        Which::Nvml { library, id, live, usage, pci } => {
+            let open = confine("/".as_ref())
                 .map_err(|why| format!("NVML is not asked unless it can change nothing: {why}"))
                 .and_then(|()| open_as(library, id))
-                .map_err(|why| Silence::failed(NVML, why))
-                .and_then(|open| nvml::tell(library, &open, pci, *live));
-            serde_json::to_writer(&mut *out, &Message::from(answer))?;
+                .map_err(|why| Silence::failed(NVML, why));
+            if *usage {
+                let answer = open.and_then(|open| nvml::usage(library, &open, pci));
+                serde_json::to_writer(&mut *out, &stats::told::Message::from(answer))?;
+            } else {
+                let answer = open.and_then(|open| nvml::tell(library, &open, pci, *live));
+                serde_json::to_writer(&mut *out, &Message::from(answer))?;
+            }
             writeln!(out)?;
             Ok(Exit::Done)
         }

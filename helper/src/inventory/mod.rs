@@ -34,6 +34,7 @@ use node::mig::Capability;
 pub use changes::{changes, in_words};
 pub(crate) use links::make as make_links;
 pub(crate) use make::make as make_nodes;
+pub(crate) use sources::usage;
 pub(crate) use store::look_live;
 pub use store::{Refreshed, current, look, refresh, seen};
 

@@ -10,6 +10,7 @@ use contract::inventory::{DriverFile, FileKind, Inventory, Library};
 
 use super::told::{Answer, Kind, Message, NVML, SMI, Silence};
 use crate::child::{self, Trouble};
+use crate::stats::{self, told::Usage};
 use crate::{judged, smi};
 
 /// The driver may have to start every GPU first, which takes seconds on large machines.
@@ -53,6 +54,23 @@ fn nvml(own: &Path, library: &Library, asked: &[&str], live: bool) -> Answer {
     message(&printed).unwrap_or_else(|| {
         Err(Silence::failed(NVML, format!("the process that asked {library} ended without an answer")))
     })
+}
+
+/// Who uses the GPUs of this inventory now. Only NVML tells.
+pub(crate) fn usage(seen: &Inventory) -> Result<Usage, String> {
+    let library = seen.libraries.iter().find(|library| library.soname == "libnvidia-ml.so.1" && library.bits == 64);
+    let library = library.ok_or("the node has no libnvidia-ml.so.1 of the loaded driver's version")?;
+    let own = own_program().ok_or("the program that asks the driver cannot be found")?;
+    let mut command = Command::new(own);
+    command.args(["source", "nvml", "--usage", &library.host_path, &judged::word(&library.id)]);
+    let library = library.host_path.as_str();
+    let held = seen.gpus.iter().filter(|gpu| gpu.driver.as_deref() == Some("nvidia"));
+    command.args(held.map(|gpu| gpu.pci.as_str()));
+    let (printed, _) = child::output(&mut command, LIMIT, MOST).map_err(|trouble| format!("{library}: {trouble}"))?;
+    let line = printed.split(|byte| *byte == b'\n').rfind(|line| line.starts_with(b"{\"usage\":"));
+    let message = line.and_then(|line| contract::read::document::<stats::told::Message>(line).ok());
+    let answer = message.and_then(stats::told::Message::answer);
+    answer.ok_or(format!("the process that asked {library} ended without an answer"))?.map_err(|silence| silence.why)
 }
 
 /// The answer is on a line of its own: the library may print what it likes.

@@ -6,6 +6,7 @@
 mod gpu;
 mod links;
 mod mig;
+mod usage;
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -15,6 +16,8 @@ use contract::gpu::{State, Unavailable};
 use contract::inventory::pci_address;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
+
+pub(crate) use usage::usage;
 
 use crate::inventory::told::{Answer, Kind, NVML, Silence, Told, ToldGpu};
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a fixture that cannot be laid out is a failed test
 
 mod node;
+mod usage;
 
 use std::collections::BTreeSet;
 use std::fs;

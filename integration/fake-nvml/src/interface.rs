@@ -8,7 +8,9 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::time::Duration;
 
-use crate::memory::{Attributes, FieldValue, INVALID_ARGUMENT, Memory, PciInfo, Return, filled, put, put_text};
+use crate::memory::{
+    Attributes, FieldValue, INVALID_ARGUMENT, Memory, PciInfo, ProcessInfo, Return, filled, put, put_list, put_text,
+};
 use crate::topology::{Gpu, Instance, NvLink, Topology, topology};
 
 type Handle = *mut c_void;
@@ -260,6 +262,35 @@ pub unsafe extern "C" fn nvmlDeviceGetTemperature(of: Handle, _sensor: c_uint, t
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetPowerUsage(of: Handle, to: *mut c_uint) -> Return {
     device("nvmlDeviceGetPowerUsage", of, |gpu, _| put(to, gpu.live.ok_or(NOT_SUPPORTED)?.power))
+}
+
+fn processes(gpu: &Gpu, graphics: bool, count: *mut c_uint, to: *mut ProcessInfo) -> Result<(), Return> {
+    let listed = gpu.processes.iter().filter(|process| process.graphics == graphics);
+    let listed = listed.map(|process| ProcessInfo {
+        pid: process.pid,
+        used_memory: process.memory_mb << 20,
+        gpu_instance: c_uint::MAX,
+        compute_instance: c_uint::MAX,
+    });
+    put_list(count, to, &listed.collect::<Vec<_>>())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
+    of: Handle,
+    count: *mut c_uint,
+    to: *mut ProcessInfo,
+) -> Return {
+    device("nvmlDeviceGetComputeRunningProcesses_v3", of, |gpu, _| processes(gpu, false, count, to))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v3(
+    of: Handle,
+    count: *mut c_uint,
+    to: *mut ProcessInfo,
+) -> Return {
+    device("nvmlDeviceGetGraphicsRunningProcesses_v3", of, |gpu, _| processes(gpu, true, count, to))
 }
 
 #[unsafe(no_mangle)]

@@ -7,4 +7,4 @@ mod interface;
 mod memory;
 mod topology;
 
-pub use topology::{BESIDE, Gpu, Instance, Live, Mig, NvLink, Remapped, Topology, VARIABLE};
+pub use topology::{BESIDE, Gpu, Instance, Live, Mig, NvLink, Process, Remapped, Topology, VARIABLE};

@@ -33,6 +33,15 @@ pub struct Memory {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ProcessInfo {
+    pub(crate) pid: c_uint,
+    pub(crate) used_memory: c_ulonglong,
+    pub(crate) gpu_instance: c_uint,
+    pub(crate) compute_instance: c_uint,
+}
+
+#[repr(C)]
 #[derive(Default)]
 pub struct Attributes {
     pub(crate) multiprocessors: c_uint,
@@ -77,6 +86,25 @@ pub(crate) fn put<T>(to: *mut T, value: T) -> Result<(), Return> {
     }
     // SAFETY: not null, so the caller says that it is good for one `T`.
     unsafe { to.write(value) };
+    Ok(())
+}
+
+/// A list of at most `count` items: how many there are is written there, and with too little room nothing else is.
+pub(crate) fn put_list<T: Copy>(count: *mut c_uint, to: *mut T, items: &[T]) -> Result<(), Return> {
+    if count.is_null() {
+        return Err(INVALID_ARGUMENT);
+    }
+    // SAFETY: not null, so the caller says that it is good for one number.
+    let room = unsafe { count.read() } as usize;
+    put(count, c_uint::try_from(items.len()).unwrap_or(c_uint::MAX))?;
+    if items.is_empty() {
+        return Ok(());
+    }
+    if to.is_null() || room < items.len() {
+        return Err(INSUFFICIENT_SIZE);
+    }
+    // SAFETY: not null, and the caller says that it is good for `room` items, which is enough.
+    unsafe { to.copy_from_nonoverlapping(items.as_ptr(), items.len()) };
     Ok(())
 }
 

@@ -65,6 +65,8 @@ pub struct Gpu {
     pub recovery_action: Option<u32>,
     /// What it does now; absent: none of it is supported, and nothing of its memory is used.
     pub live: Option<Live>,
+    /// Processes that have it open.
+    pub processes: Vec<Process>,
     /// As in [`Topology::fail`], for this GPU alone.
     pub fail: BTreeMap<String, u32>,
     /// As in [`Topology::hang`], for this GPU alone.
@@ -83,6 +85,18 @@ pub struct Live {
     pub temperature: u32,
     /// Milliwatts.
     pub power: u32,
+}
+
+/// A process that uses a GPU.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// GPU memory in MiB.
+    pub memory_mb: u64,
+    /// Whether it draws instead of computing.
+    pub graphics: bool,
 }
 
 /// MIG mode.
