@@ -13,12 +13,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     if facts.engines.is_empty() {
         let cause = "no engine is known to be installed here";
         let evidence = "no dockerd, containerd, crio or podman in the usual folders";
-        return vec![Finding::warns(
-            "engine-missing",
-            cause,
-            evidence,
-            "install one, then register the runtime with it",
-        )];
+        return vec![Finding::warns("engine-missing", cause, evidence, "install one; then quilt-gpu configure ENGINE")];
     }
     let registered: Vec<_> = facts.engines.iter().filter(|engine| engine.text.contains(RUNTIME)).collect();
     for engine in &facts.engines {
@@ -27,8 +22,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
             // One engine that knows us is enough for a node.
             let make = if registered.is_empty() { Finding::stops } else { Finding::warns };
             let cause = format!("{name} does not know the runtime {RUNTIME}: no container of it gets a GPU through us");
-            let mend =
-                format!("register it as share/quilt-gpu and the documentation say for {name}, and restart {name}");
+            let mend = format!("quilt-gpu configure {name}; then restart {name}");
             list.push(make("runtime-not-registered", cause, place, mend));
             continue;
         }

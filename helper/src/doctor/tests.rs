@@ -35,7 +35,7 @@ impl Node {
         node.host("etc/docker/daemon.json", r#"{"runtimes": {"quilt-gpu": {"path": "/usr/bin/quilt-gpu-runtime"}}}"#);
         node.host("usr/bin/quilt-gpu-runtime", "");
         node.host("proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
-        inventory::refresh(&node.setup).unwrap();
+        inventory::refresh(&node.setup, None).unwrap();
         node.record();
         Some(node)
     }

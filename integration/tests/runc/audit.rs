@@ -163,6 +163,22 @@ fn every_item_that_was_put_in_has_its_line_of_the_contract() -> Result<()> {
     bench.runc.delete("blue", true)?.checked()?;
     let (_, told) = asked(&bench, &["audit", "blue", "--explain"])?;
     assert_eq!(told["explanation"]["contract"], "gone");
+    // Of every kind that comes without an engine: a refusal, reservations, an exec, a refresh.
+    let unknown = bench.bundle("refused", &Spec::new().env("QUILT_GPU_IDS", "nvidia9"))?;
+    bench.refused("refused", &unknown, &["UNKNOWN_GPU"])?;
+    for words in
+        [&["lease", "acquire", "--holder", "vm:a", "--count", "1"][..], &["lease", "release", "--holder", "vm:a"]]
+    {
+        bench.site.quilt.cli(words)?.checked()?;
+    }
+    let request = bench.site.join("request.json");
+    write(&request, r#"{"gpu_count": 1}"#)?;
+    bench.site.quilt.cli(&["contract", "prepare", "--request", &request.display().to_string()])?.checked()?;
+    let records = bench.site.quilt.audit();
+    crate::schema::keeps(&records);
+    for kind in ["create", "refuse", "release", "reserve"] {
+        assert!(records.iter().any(|record| record["kind"] == kind), "{kind}");
+    }
     let lines = bench.site.quilt.cli(&["audit", "--format", "words", "--kind", "create"])?.checked()?.stdout;
     assert!(lines.lines().count() == 1 && lines.contains(" kind=create container=blue gpus=nvidia0 "), "{lines}");
     Ok(())

@@ -24,6 +24,7 @@ mod pods;
 mod refusals;
 mod reservations;
 mod sampled;
+mod schema;
 mod spellings;
 mod tenant;
 mod traces;
