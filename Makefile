@@ -98,6 +98,8 @@ install:
 	test -e $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml || install -D -m 0644 configs/config.toml $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml
 	install -d $(DESTDIR)$(PREFIX)/share/quilt-gpu
 	for file in $(ENGINES); do sed 's|/usr/local/bin|$(PREFIX)/bin|' configs/$$file > $(DESTDIR)$(PREFIX)/share/quilt-gpu/$$file || exit 1; done
+	install -d $(DESTDIR)$(PREFIX)/share/quilt-gpu/hooks.d
+	for file in configs/hooks.d/*.json; do sed 's|/usr/local/bin|$(PREFIX)/bin|' $$file > $(DESTDIR)$(PREFIX)/share/quilt-gpu/hooks.d/$${file##*/} || exit 1; done
 	install -D -m 0644 configs/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/quilt-gpu.conf
 	install -D -m 0644 configs/udev/71-quilt-gpu.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/71-quilt-gpu.rules
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system

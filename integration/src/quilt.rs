@@ -93,6 +93,25 @@ impl Quilt {
         &self.binaries.hook
     }
 
+    /// The hooks for engines that keep their own runtime, as an operator installs them, led to this configuration.
+    ///
+    /// # Errors
+    /// The path that could not be read or made.
+    pub fn hooks(&self) -> Result<PathBuf> {
+        let folder = self.folder.join("hooks.d");
+        fs::create_dir_all(&folder).cannot(|| format!("create {}", folder.display()))?;
+        let installed = crate::binaries::workspace().join("configs/hooks.d");
+        for stage in ["precreate", "createRuntime", "poststop"] {
+            let name = format!("zz-quilt-gpu-{stage}.json");
+            let hook = fs::read_to_string(installed.join(&name)).cannot(|| format!("read {name}"))?;
+            let hook = hook.replace("/usr/local/bin/quilt-gpu-hook", text(self.hook())?);
+            let config = format!("\"{stage}\", \"--config\", \"{}\"],\n    \"env\"", text(&self.config())?);
+            let hook = hook.replace(&format!("\"{stage}\"],\n    \"env\""), &config);
+            fs::write(folder.join(&name), hook).cannot(|| format!("write {name}"))?;
+        }
+        Ok(folder)
+    }
+
     /// The folders that its programs lie in.
     pub fn programs(&self) -> Vec<PathBuf> {
         let Binaries { runtime, hook, helper } = &self.binaries;

@@ -10,6 +10,12 @@ use crate::argv::Call;
 use crate::handover;
 use crate::setup::Setup;
 
+/// The key of a container that an engine of the hook's starts: such engines name no state root.
+pub(crate) fn key_for_hook(setup: &Setup, id: &str) -> Option<Key> {
+    let root = handover::state_root(None, &setup.low_level().ok()?);
+    Some(Key::of(&root.to_string_lossy(), id))
+}
+
 /// Everything about one container that does not change on the way.
 pub(crate) struct Container<'a> {
     pub(crate) call: &'a Call<'a>,
@@ -26,7 +32,7 @@ impl<'a> Container<'a> {
     /// `INTERNAL` when there is no low-level runtime.
     pub(crate) fn of(call: &'a Call<'a>, setup: &'a Setup) -> Result<Self, Refusal> {
         let low_level = setup.low_level()?;
-        let root = handover::state_root(call, &low_level);
+        let root = handover::state_root(call.value("root"), &low_level);
         let key = Key::of(&root.to_string_lossy(), call.id);
         Ok(Self { call, setup, low_level, root, key })
     }

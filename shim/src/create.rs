@@ -1,4 +1,4 @@
-//! `create` and `run` (and `restore`): the ten steps, in order.
+//! `create` and `run` (and `restore`): the ten steps, in order. `precreate` has the first nine done for it.
 
 use cdi::Edits;
 use contract::config::{Profile, Unwritable, Verify};
@@ -6,7 +6,8 @@ use contract::key::{Key, id_is_plain, sha256};
 use contract::{Code, Contract, Note, Refusal};
 use guard::{Numbers, System};
 use ledger::{Holder, Ledger, Original};
-use node::{Node, process};
+use node::Node;
+use node::process::{self, Process};
 
 use crate::argv::Verb;
 use crate::bundle::Bundle;
@@ -22,6 +23,7 @@ use crate::injected::Judged;
 use crate::joined;
 use crate::lowlevel::Seen;
 use crate::made::Made;
+use crate::precreate::{Aside, PATIENCE, meaning};
 use crate::preserved;
 use crate::record::{self, Written};
 use crate::restore;
@@ -42,9 +44,25 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
     let Some(bundle) = Bundle::read(container.call.bundle()).map_err(recorded)? else {
         return Err(one(handover::become_runtime(&container.low_level, &argv)));
     };
-    let ledger = Ledger::open(container.setup.state_dir()).map(|ledger| ledger.limited(&container.setup.config));
+    steps(container, &bundle, None, |made| match made {
+        Some(made) => made.hand_over(argv),
+        None => Err(one(handover::become_runtime(&container.low_level, &argv))),
+    })
+}
+
+/// Steps 3 to 9, and then the last one.
+pub(crate) fn steps<T>(
+    container: &Container<'_>,
+    bundle: &Bundle,
+    aside: Option<&Aside>,
+    last: impl FnOnce(Option<Made<'_>>) -> Result<T, Vec<Refusal>>,
+) -> Result<T, Vec<Refusal>> {
+    let ledger = Ledger::open(container.setup.state_dir()).map(|ledger| {
+        let ledger = ledger.limited(&container.setup.config);
+        if aside.is_some() { ledger.within(PATIENCE) } else { ledger }
+    });
     // A config.json that is exactly what we wrote is judged by what stood there before.
-    let original = ledger.as_ref().ok().and_then(|ledger| ours(ledger, &container.key, &bundle));
+    let original = ledger.as_ref().ok().and_then(|ledger| ours(ledger, &container.key, bundle));
     let tenant_bytes = original.as_ref().map_or(bundle.bytes.as_slice(), |o| o.bytes.as_slice());
     let judged = Judged::new(tenant_bytes);
     // The guard hides our folders in a tenant's mounts: they must be there before it looks.
@@ -60,7 +78,7 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
         decision.judgement.notes.extend(turn.note.take());
         stops::at("judged");
         let run =
-            Making { container, bundle: &bundle, tenant_bytes, judged: &judged, decision: &decision, system: &system };
+            Making { container, bundle, tenant_bytes, judged: &judged, decision: &decision, system: &system, aside };
         let mark = ledger.as_ref().ok().filter(|_| turn.waits(&decision.asked)).and_then(Ledger::mark);
         let mut made = run.decided(ledger.as_ref());
         if let (Err(refusals), Ok(ledger)) = (&mut made, &ledger)
@@ -68,13 +86,12 @@ pub(crate) fn make(container: &Container<'_>, argv: Words) -> Result<i32, Vec<Re
         {
             continue;
         }
-        turn.end(ledger.as_ref().ok());
+        turn.end(ledger.as_ref().ok(), run.creator());
         return match made {
-            Ok(Some(made)) => made.hand_over(argv),
-            Ok(None) => Err(one(handover::become_runtime(&container.low_level, &argv))),
+            Ok(made) => last(made),
             Err(mut refusals) => {
                 refusals.iter_mut().for_each(|refusal| judged.show(&decision.spec, refusal));
-                record::refused(container, &bundle, words::in_pod(&decision.spec, &bundle.path).as_ref(), &refusals);
+                record::refused(container, bundle, words::in_pod(&decision.spec, &bundle.path).as_ref(), &refusals);
                 Err(refusals)
             }
         };
@@ -97,6 +114,7 @@ struct Making<'a> {
     judged: &'a Judged<'a>,
     decision: &'a Decision<'a>,
     system: &'a Node,
+    aside: Option<&'a Aside>,
 }
 
 impl<'a> Making<'a> {
@@ -173,6 +191,9 @@ impl<'a> Making<'a> {
                 "start it anew",
             ));
         }
+        if let Some(refusal) = self.aside.and_then(|aside| aside.refusal.clone()) {
+            return Err(refusal);
+        }
         if self.container.exists() {
             return Err(self.already_there());
         }
@@ -215,8 +236,12 @@ impl<'a> Making<'a> {
             cgroup: self.cgroup().map(str::to_owned),
             pod: words::in_pod(&self.decision.spec, &self.bundle.path),
             owner: self.owner(),
-            creator: process::me(),
+            creator: self.creator(),
         }
+    }
+
+    fn creator(&self) -> Process {
+        self.aside.map_or_else(process::me, |aside| aside.engine)
     }
 
     fn owner(&self) -> Option<String> {
@@ -330,9 +355,9 @@ impl<'a> Making<'a> {
         }
         let mut digest = None;
         if let (Some(ledger), false) = (ledger, only_variables) {
-            let ours = sha256(&spec);
+            let ours = if self.aside.is_some() { meaning(&spec) } else { sha256(&spec) };
             match ledger.keep_original(key, self.tenant_bytes, &ours, &config.to_string_lossy()) {
-                Ok(()) => digest = Some(ours),
+                Ok(()) => digest = Some(ours).filter(|_| self.aside.is_none()),
                 Err(e) if contract.is_some() => return Err(Refusal::internal("original-write", &e)),
                 // Without GPUs a ledger in trouble is nobody's trouble: the spec is then not put back, and judged as it is. The
                 // hooks would not find it.
@@ -342,6 +367,10 @@ impl<'a> Making<'a> {
                 }
                 Err(_) => {}
             }
+        }
+        if let Some(aside) = self.aside {
+            aside.edited.replace(spec.clone());
+            return Ok(written(plan, spec, digest));
         }
         match node::write_atomic(&config, &spec, self.bundle.mode, false) {
             Err(e) if contract.is_some() || !only_variables => Err(Refusal::internal("config-write", &e)),

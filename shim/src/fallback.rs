@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use contract::request::{Asked, Fallback, Request};
 use contract::{Code, Note, Refusal};
 use ledger::{Holder, Ledger, Mark, Place};
+use node::process::Process;
 
 /// The turns of one create.
 #[derive(Default)]
@@ -80,10 +81,10 @@ impl Turn {
     }
 
     /// Leaves the queue.
-    pub(crate) fn end(&self, ledger: Option<&Ledger>) {
+    pub(crate) fn end(&self, ledger: Option<&Ledger>, creator: Process) {
         if let (Some(_), Some(ledger)) = (&self.queued, ledger) {
             // What stays is found to be dead by whoever looks next.
-            let _ = ledger.leave_queue(node::process::me());
+            let _ = ledger.leave_queue(creator);
         }
     }
 }

@@ -21,8 +21,8 @@ fn default_root(low_level: &Path) -> PathBuf {
 }
 
 /// The state root as one absolute path without links, so that every spelling of it gives the same key.
-pub(crate) fn state_root(call: &Call<'_>, low_level: &Path) -> PathBuf {
-    let named = call.value("root").map_or_else(|| default_root(low_level), PathBuf::from);
+pub(crate) fn state_root(named: Option<&str>, low_level: &Path) -> PathBuf {
+    let named = named.map_or_else(|| default_root(low_level), PathBuf::from);
     let path = std::path::absolute(&named).unwrap_or(named);
     // The folder itself may not exist before the first container: resolve as far as there is something to resolve.
     for folder in path.ancestors() {

@@ -30,6 +30,7 @@ mod no_locale;
 #[cfg(all(panic = "abort", target_feature = "crt-static"))]
 mod no_unwind;
 mod others;
+mod precreate;
 mod preserved;
 mod record;
 mod report;

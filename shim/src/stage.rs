@@ -1,17 +1,18 @@
-//! The OCI hook's stages. A hook grants nothing: it judges, verifies and releases.
+//! The OCI hook's stages. `precreate` does what the runtime does; the others grant nothing: they judge, verify and release.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use contract::json::{self, Node as Json};
+use contract::json::{self, MAX_BYTES, Node as Json};
 use contract::key::{Key, sha256};
 use contract::request::Asked;
 use contract::{Code, Refusal};
 use guard::Numbers;
-use ledger::Ledger;
+use ledger::{Ledger, Original};
 use node::Node;
 
 use crate::bundle::{self, Bundle};
+use crate::container::key_for_hook;
 use crate::create::numbers;
 use crate::decide::{Decision, decide};
 use crate::edits;
@@ -19,6 +20,7 @@ use crate::fallback;
 use crate::injected::Judged;
 use crate::lowlevel::Seen;
 use crate::made::placed;
+use crate::precreate;
 use crate::record;
 use crate::restore;
 use crate::setup::Setup;
@@ -30,7 +32,7 @@ const MAX_STATE: u64 = 1 << 20;
 /// What the hook was called for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// The stage: `prestart`, `createRuntime` or `poststop`.
+    /// The stage: `precreate`, `prestart`, `createRuntime` or `poststop`.
     pub stage: String,
     /// The configuration file, when one was named.
     pub config: Option<PathBuf>,
@@ -46,8 +48,8 @@ impl Call {
     pub fn parse(words: &[String]) -> Result<Self, String> {
         let mut words = words.iter().skip(1);
         let stage = words.next().map(String::as_str).unwrap_or_default();
-        if !matches!(stage, "prestart" | "createRuntime" | "poststop") {
-            return Err(format!("unknown stage {stage:?}; a stage is prestart, createRuntime or poststop"));
+        if !matches!(stage, "precreate" | "prestart" | "createRuntime" | "poststop") {
+            return Err(format!("unknown stage {stage:?}; a stage is precreate, prestart, createRuntime or poststop"));
         }
         let mut call = Self { stage: stage.to_owned(), config: None, key: None };
         while let Some(word) = words.next() {
@@ -65,7 +67,8 @@ impl Call {
 /// What the runtime tells a hook about its container.
 struct State {
     id: String,
-    pid: u32,
+    /// None once it is stopped.
+    pid: Option<u32>,
     bundle: PathBuf,
 }
 
@@ -74,83 +77,123 @@ pub fn harden() {
     node::harden(None);
 }
 
-/// Runs a stage. Exit status 0 lets the container start.
+/// Runs a stage and gives what it has to say. Exit status 0 lets the container start.
 ///
 /// # Errors
 /// Why it must not.
-pub fn run(call: &Call, mut stdin: impl Read) -> Result<(), Vec<Refusal>> {
+pub fn run(call: &Call, mut stdin: impl Read) -> Result<Vec<u8>, Vec<Refusal>> {
     let setup =
         call.config.as_deref().map_or_else(|| Setup::read(Path::new(contract::config::DEFAULT_PATH)), Setup::read);
     // To the end, whatever it is for: a runtime that cannot write it all may be ended by that (crun).
     let mut text = Vec::new();
-    let read = stdin.by_ref().take(MAX_STATE).read_to_end(&mut text);
+    let most = if call.stage == "precreate" { MAX_BYTES as u64 + 1 } else { MAX_STATE };
+    let read = stdin.by_ref().take(most).read_to_end(&mut text);
+    let unread = |what: &str, why: String| {
+        vec![Refusal::internal("hook-input", &format_args!("the container's {what} cannot be read: {why}"))]
+    };
+    if call.stage == "precreate" {
+        read.map_err(|e| unread("spec", e.to_string()))?;
+        return precreate::answer(&setup, text);
+    }
+    let state = read.map_err(|e| e.to_string()).and_then(|_| read_state(&text));
+    let ledger = Ledger::open_existing(setup.state_dir());
     if call.stage == "poststop" {
-        if let (Some(key), Some(ledger)) = (&call.key, Ledger::open_existing(setup.state_dir())) {
+        let key = call.key.clone().or_else(|| key_for_hook(&setup, &state.ok()?.id));
+        if let (Some(key), Some(ledger)) = (&key, ledger) {
             // The stage comes after the container's state is gone. A lease that stays is reclaimed later.
             if ledger.state_folder(key).is_none_or(|folder| !folder.exists()) {
                 let _ = restore::end(&ledger, &setup, key, "its process ended");
             }
         }
-        return Ok(());
+        return Ok(Vec::new());
     }
-    let state = read.map_err(|e| e.to_string()).and_then(|_| read_state(&text)).map_err(|why| {
-        vec![Refusal::internal("hook-state", &format_args!("the container's state cannot be read: {why}"))]
-    })?;
-    let told = judge(call, &setup, &state);
-    if let (Some(key), Some(first)) = (&call.key, told.as_ref().err().and_then(|refusals| refusals.first())) {
+    let state = state.map_err(|why| unread("state", why))?;
+    let pid = state.pid.ok_or_else(|| unread("state", "it names no process".to_owned()))?;
+    let bundle = bundle_of(&state).map_err(|refusal| vec![refusal])?;
+    let key = call.key.clone().or_else(|| prepared(&setup, ledger.as_ref()?, &state.id, &bundle));
+    let told = judge(key.as_ref(), &setup, (&state.id, pid), &bundle, ledger.as_ref());
+    if let (Some(key), Some(first)) = (&key, told.as_ref().err().and_then(|refusals| refusals.first())) {
         record::failed_check(&setup, key, &state.id, &first.message);
     }
-    told
+    told.map(|()| Vec::new())
+}
+
+/// The key of a container that `precreate` or the runtime had in hand.
+fn prepared(setup: &Setup, ledger: &Ledger, id: &str, bundle: &Bundle) -> Option<Key> {
+    let key = key_for_hook(setup, id)?;
+    let is_known = !matches!(ledger.contract(&key), Ok(None)) || original_of(ledger, &key, bundle).is_some();
+    is_known.then_some(key)
+}
+
+/// The original of what we wrote, or what an engine wrote that was given it.
+fn original_of(ledger: &Ledger, key: &Key, bundle: &Bundle) -> Option<Original> {
+    let is_ours = |original: &Original| {
+        original.is_ours(&sha256(&bundle.bytes)) || original.is_ours(&precreate::meaning(&bundle.bytes))
+    };
+    ledger.original(key).filter(is_ours)
+}
+
+fn bundle_of(state: &State) -> Result<Bundle, Refusal> {
+    let named = state.bundle.to_string_lossy();
+    match Bundle::read(&named) {
+        Ok(Some(bundle)) => Ok(bundle),
+        Ok(None) => Err(Refusal::internal("hook-bundle", &format_args!("{named} holds no readable config.json"))),
+        Err(mut refusal) => {
+            // In a user namespace root is somebody else to whatever lies outside it.
+            if let Some(mapped) = node::process::mapped() {
+                refusal.message = format!("{}; this hook runs in a user namespace, as {mapped}", refusal.message);
+                refusal.help =
+                    "let the engine run its hooks as root on the node, or let this user read the bundle".into();
+            }
+            Err(refusal)
+        }
+    }
 }
 
 fn read_state(text: &[u8]) -> Result<State, String> {
     let state = json::parse_data(text).map_err(|e| e.to_string())?;
     let bundle = state.get("bundle").and_then(Json::as_str).ok_or("it names no bundle")?;
-    let pid = state
-        .get("pid")
-        .and_then(Json::as_i64)
-        .and_then(|n| u32::try_from(n).ok())
-        .filter(|n| *n > 0)
-        .ok_or("it names no process")?;
+    let pid = state.get("pid").and_then(Json::as_i64).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
     let id = state.get("id").and_then(Json::as_str).ok_or("it names no container")?.to_owned();
     Ok(State { id, pid, bundle: bundle.into() })
 }
 
-fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> {
+fn judge(
+    key: Option<&Key>,
+    setup: &Setup,
+    (id, pid): (&str, u32),
+    bundle: &Bundle,
+    ledger: Option<&Ledger>,
+) -> Result<(), Vec<Refusal>> {
     let one = |refusal| vec![refusal];
-    let named = state.bundle.to_string_lossy();
-    let bundle = Bundle::read(&named)
-        .map_err(one)?
-        .ok_or_else(|| one(Refusal::internal("hook-bundle", &format_args!("{named} holds no readable config.json"))))?;
-    let ledger = Ledger::open_existing(setup.state_dir());
-    let held = call.key.as_ref().zip(ledger.as_ref());
-    let original = held.and_then(|(key, ledger)| ledger.original(key)).filter(|o| o.is_ours(&sha256(&bundle.bytes)));
+    let held = key.zip(ledger);
+    let original = held.and_then(|(key, ledger)| original_of(ledger, key, bundle));
     let contract = match held {
         Some((key, ledger)) => ledger.contract(key).map_err(one)?,
         None => None,
     };
     // The same bundle under another id would be another container with this one's GPU.
     let own = held.is_none_or(|(key, ledger)| {
-        ledger.state_folder(key).and_then(|folder| folder.file_name().map(|name| name == state.id.as_str()))
-            == Some(true)
+        ledger.state_folder(key).and_then(|folder| folder.file_name().map(|name| name == id)) == Some(true)
     });
     let untrusted = || {
-        let message = "config.json is not what the runtime wrote for this container";
-        one(Refusal::new(Code::ContractUntrusted, "hook-contract", message, "start the container again"))
+        let message = "config.json is not what was written for this container: something changed it since";
+        let help = "let no other hook change the spec behind quilt-gpu's, and start the container again";
+        one(Refusal::new(Code::ContractUntrusted, "hook-contract", message, help))
     };
-    if call.key.is_some() && (original.is_none() || (contract.is_some() && !own)) {
+    if key.is_some() && (original.is_none() || (contract.is_some() && !own)) {
         return Err(untrusted());
     }
     let low_level = held.and_then(|(key, ledger)| ledger.low_level(key));
     let low_level = Seen::of(setup, low_level.as_deref());
     let bytes = original.as_ref().map_or(bundle.bytes.as_slice(), |o| o.bytes.as_slice());
     let system = Node::new(&setup.config.host);
-    let named = guard::Call { id: &state.id, no_pivot: false };
+    let named = guard::Call { id, no_pivot: false };
     let spec = Judged::new(bytes);
     let judged = |instead| decide(&spec, &bundle.path, &low_level, setup, &system, Some(named), instead);
     let mut decision = judged(None);
     // The runtime let it start without one.
-    if call.key.is_some() && contract.is_none() && fallback::is_cpu(&decision.asked) {
+    if key.is_some() && contract.is_none() && fallback::is_cpu(&decision.asked) {
         decision = judged(Some(&Asked::Nothing));
     }
     if !decision.refusals.is_empty() {
@@ -158,22 +201,25 @@ fn judge(call: &Call, setup: &Setup, state: &State) -> Result<(), Vec<Refusal>> 
         refusals.iter_mut().for_each(|refusal| spec.show(&decision.spec, refusal));
         return Err(refusals);
     }
-    if call.key.is_some() && contract.is_none() && decision.wants_gpu() {
+    if key.is_some() && contract.is_none() && decision.wants_gpu() {
         return Err(untrusted());
     }
-    if call.key.is_none() {
-        return without_contract(&decision, &bundle, state, setup, &system).map_err(one);
+    if key.is_none() {
+        return without_contract(&decision, bundle, pid, setup, &system).map_err(one);
     }
-    ours(&decision, &bundle, state, contract.as_ref(), setup, &system).map_err(one)?;
-    let begun = held.zip(node::process::of(state.pid)).filter(|_| contract.is_some());
+    if let Some(refusal) = contract.as_ref().and_then(|_| bundle.holds_no_gpu(&decision.spec, &system)) {
+        return Err(one(refusal));
+    }
+    granted(&decision, bundle, pid, contract.as_ref(), setup, &system).map_err(one)?;
+    let begun = held.zip(node::process::of(pid)).filter(|_| contract.is_some());
     begun.map_or(Ok(()), |((key, ledger), init)| ledger.started(key, init)).map_err(|e| one(e.into()))
 }
 
 /// A container that the runtime made: what stands in its spec was granted or changed by us.
-fn ours(
+fn granted(
     decision: &Decision<'_>,
     bundle: &Bundle,
-    state: &State,
+    pid: u32,
     contract: Option<&contract::Contract>,
     setup: &Setup,
     system: &Node,
@@ -185,7 +231,7 @@ fn ours(
     let edits::Planned { edits, .. } =
         edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract, &setup.config)?;
     let created = Created {
-        pid: state.pid,
+        pid,
         base: &rootfs(decision, bundle),
         decision,
         system,
@@ -211,7 +257,7 @@ fn rootfs(decision: &Decision<'_>, bundle: &Bundle) -> PathBuf {
 fn without_contract(
     decision: &Decision<'_>,
     bundle: &Bundle,
-    state: &State,
+    pid: u32,
     setup: &Setup,
     system: &Node,
 ) -> Result<(), Refusal> {
@@ -219,8 +265,8 @@ fn without_contract(
         return Err(Refusal::new(
             Code::Policy,
             "hook-grants-nothing",
-            "the container asks for a GPU, and a hook grants none",
-            "start it with the runtime quilt-gpu",
+            "the container asks for a GPU, and the hook precreate, which grants one, was not called",
+            "install all files of share/quilt-gpu/hooks.d, or start it with the runtime quilt-gpu",
         ));
     }
     let numbers = Numbers::read(system).map_err(|e| Refusal::internal("devices", &e))?;
@@ -244,16 +290,16 @@ fn without_contract(
     let help = "start it with the runtime quilt-gpu";
     let base = rootfs(decision, bundle);
     if changes.covers_groups() {
-        verify::confined(state.pid, &base)
+        verify::confined(pid, &base)
             .map_err(|why| Refusal::new(Code::UnsafeSpec, "mount-cgroup", why.to_string(), help))?;
     }
-    match verify::judged(state.pid, &[], &numbers, Some(setup.state_dir())) {
+    match verify::judged(pid, &[], &numbers, Some(setup.state_dir())) {
         // The list in the spec closes GPUs: where no filter is attached, as in rootless containers, nothing was promised.
         Err(Wrong::Absent | Wrong::Unknown(_)) if changes.rules.is_none() => {}
         told => told.map_err(|wrong| Refusal::new(Code::TenantGpuRule, "cgroup-wildcard", wrong.to_string(), help))?,
     }
     let created = Created {
-        pid: state.pid,
+        pid,
         base: &base,
         decision,
         system,

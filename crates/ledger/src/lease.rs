@@ -118,14 +118,23 @@ pub struct Made {
     /// The mount namespace of that process, where its processes do not all end with it: it has no pid namespace of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mounts: Option<u64>,
+    /// Until when its creator counts, in seconds since the boot (`CLOCK_BOOTTIME`), where that is a process which goes on
+    /// whether or not there is a container in the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
 }
 
-record!(open Made { pid_namespace, cgroup_namespace, init, mounts });
+record!(open Made { pid_namespace, cgroup_namespace, init, mounts, until });
 
 impl Made {
     pub(crate) fn here(machine: &dyn Liveness) -> Self {
         let (pid_namespace, cgroup_namespace) = machine.namespaces();
-        Self { pid_namespace, cgroup_namespace, init: None, mounts: None }
+        Self { pid_namespace, cgroup_namespace, init: None, mounts: None, until: None }
+    }
+
+    /// Whether its creator tells nothing any more.
+    fn is_overdue(&self, machine: &dyn Liveness) -> bool {
+        self.until.is_some_and(|until| machine.boot_seconds().is_ok_and(|now| now >= until))
     }
 
     /// Why its processes cannot be looked for from here.
@@ -350,13 +359,17 @@ pub(crate) fn standing(lease: &Lease, token: Token, machine: &dyn Liveness) -> S
                 return Standing::Held(why);
             }
             // The creator first: once it is gone, nothing appears any more in the two places looked at next.
-            if machine.is_alive(Process { pid: *pid, start: *start }) {
+            let overdue = made.as_ref().is_some_and(|made| made.is_overdue(machine));
+            if !overdue && machine.is_alive(Process { pid: *pid, start: *start }) {
                 return Standing::Held(format!("its create still runs, process {pid}"));
             }
             let cgroup = cgroup.as_deref();
             let remains = remains(state_root, container, cgroup, made, machine);
             match remains.or_else(|| held_open(lease, made, machine)) {
                 Some(why) => Standing::Held(why),
+                None if overdue => {
+                    Standing::Gone("nobody creates it, it has no state folder, and its cgroup is empty".to_owned())
+                }
                 None => Standing::Gone("its create ended, it has no state folder, and its cgroup is empty".to_owned()),
             }
         }

@@ -206,7 +206,7 @@ impl Ledger {
             locked.remove(&Name::path(&lease.slot, key))?;
         }
         // Until the next step has happened, a crash leaves the token usable, and leases here that name a dead creator.
-        self.write_leases(&locked, &contract.gpus, key, &holder.held_by(&*self.machine), &boot_id)?;
+        self.write_leases(&locked, &contract.gpus, key, &self.held_by(holder), &boot_id)?;
         contract.key = Some(key.to_owned());
         if pod.is_some() {
             return Ok(contract);

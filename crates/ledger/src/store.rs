@@ -93,6 +93,8 @@ pub struct Ledger {
     pub(crate) reclaimed: Mutex<Vec<Reclaimed>>,
     pub(crate) limits: Limits,
     waited: AtomicBool,
+    /// How many seconds a creator counts as one that is at work.
+    patience: Option<u64>,
 }
 
 impl Ledger {
@@ -115,13 +117,29 @@ impl Ledger {
 
     pub(crate) fn on(state_dir: &Path, machine: Box<dyn Liveness + Send + Sync>) -> Self {
         let (reclaimed, limits) = (Mutex::new(Vec::new()), Limits::default());
-        Self { folder: state_dir.to_owned(), machine, reclaimed, limits, waited: AtomicBool::new(false) }
+        Self { folder: state_dir.to_owned(), machine, reclaimed, limits, waited: AtomicBool::new(false), patience: None }
     }
 
     /// The same, under the operator's limits.
     #[must_use]
     pub fn limited(self, config: &Config) -> Self {
         Self { limits: Limits::of(config), ..self }
+    }
+
+    /// The same, for creators that may outlive what they make, as an engine's daemon does: a container that has no first
+    /// process after so many seconds is not coming.
+    #[must_use]
+    pub fn within(self, seconds: u64) -> Self {
+        Self { patience: Some(seconds), ..self }
+    }
+
+    /// The holder as it stands in leases.
+    pub(crate) fn held_by(&self, holder: &Holder) -> HeldBy {
+        let mut held_by = holder.held_by(&*self.machine);
+        if let (Some(seconds), HeldBy::Container { made: Some(made), .. }) = (self.patience, &mut held_by) {
+            made.until = self.machine.boot_seconds().ok().map(|now| now.saturating_add(seconds));
+        }
+        held_by
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -169,7 +187,7 @@ impl Ledger {
         let listing = self.listing()?;
         self.refuse_living(&in_order(&listing), holder)?;
         let (tag, memory) = (holder.key.as_str(), holder.memory());
-        let mut held_by = holder.held_by(&*self.machine);
+        let mut held_by = self.held_by(holder);
         if let HeldBy::Container { sharing, .. } = &mut held_by {
             *sharing = Some(request.terms.sharing).filter(|sharing| *sharing == Sharing::Owner);
         }

@@ -32,6 +32,15 @@ pub fn namespaces() -> (u64, u64) {
     (inode("/proc/self/ns/pid"), inode("/proc/self/ns/cgroup"))
 }
 
+/// Who this process is where its user namespace is not the machine's, in words: its user, and the mapping of users.
+#[must_use]
+pub fn mapped() -> Option<String> {
+    let map = std::fs::read_to_string("/proc/self/uid_map").ok()?;
+    let map: Vec<&str> = map.split_whitespace().collect();
+    let whole = ["0", "0", "4294967295"];
+    (map != whole).then(|| format!("user {} of the mapping \"{}\"", nix::unistd::geteuid(), map.join(" ")))
+}
+
 /// Device and inode of the namespace behind a path; links of procfs are followed, as runtimes do.
 #[must_use]
 pub fn namespace(path: &str) -> Option<(u64, u64)> {

@@ -135,7 +135,7 @@ fn granted() -> Contract {
 
 fn leases() -> Vec<Lease> {
     let pod = PodContainer::new("uid", "app");
-    let made = Made { pid_namespace: 1, cgroup_namespace: 2, init: Some((3, 4)), mounts: Some(5) };
+    let made = Made { pid_namespace: 1, cgroup_namespace: 2, init: Some((3, 4)), mounts: Some(5), until: Some(6) };
     let holders = [
         HeldBy::Container {
             container: "c".into(),

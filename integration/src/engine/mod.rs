@@ -40,6 +40,8 @@ pub struct Ground {
     pub shown: Vec<PathBuf>,
     /// Whether containers get a user namespace unless they say otherwise (Docker's `userns-remap`).
     pub remapped: bool,
+    /// A folder of OCI hooks: then quilt-gpu is these alone, over the runtime `plain` (Podman).
+    pub hooks: Option<PathBuf>,
 }
 
 /// Which runtime a container is started with.

@@ -45,6 +45,7 @@ pub struct Podman {
     plain: PathBuf,
     groups: Groups,
     remapped: bool,
+    hooks: Option<PathBuf>,
 }
 
 impl Podman {
@@ -78,7 +79,8 @@ impl Podman {
         bound.args(["-c", CDI, "cdi"]).arg(janitor.folder().join("etc")).arg(cdi);
         bound.arg(if root.is_some() { "own" } else { "machine" });
         run(&mut bound, None, CALL)?.checked()?;
-        Ok(Self { room, janitor, plain: ground.plain.clone(), groups: ground.groups, remapped: ground.remapped })
+        let Ground { plain, groups, remapped, hooks, .. } = ground.clone();
+        Ok(Self { room, janitor, plain, groups, remapped, hooks })
     }
 
     /// Any call.
@@ -113,11 +115,16 @@ impl Podman {
     }
 
     fn create(&self, ask: &Ask, more: &str) -> Result<Ran> {
-        let runtime = match ask.through {
-            Through::Quilt => "quilt-gpu",
-            Through::Plain => "plain",
-        };
         let mut command = self.command();
+        let runtime = match (ask.through, &self.hooks) {
+            (Through::Quilt, None) => "quilt-gpu",
+            (Through::Quilt, Some(_)) | (Through::Plain, None) => "plain",
+            (Through::Plain, Some(_)) => {
+                // Instead of the folder that its configuration names.
+                command.arg("--hooks-dir").arg(self.folder().join("tmp"));
+                "plain"
+            }
+        };
         command.args(["--runtime", runtime, "run", more, "--pull=never", "--network=none", "--name", &ask.name]);
         // Its own, so that what it leaves there can be told from another's.
         command.arg(format!("--cgroup-parent=/{}", self.janitor.name()));
@@ -203,6 +210,8 @@ fn configure(folder: &Path, ground: &Ground) -> Result<()> {
     }
     let runtimes = format!("quilt-gpu = [\"{}\"]\nplain = [\"{}\"]", text(&ground.quilt)?, text(&ground.plain)?);
     lines.extend(["[engine]", r#"events_logger = "file""#, "[engine.runtimes]", &runtimes, ""]);
+    let hooks = ground.hooks.as_deref().map(text).transpose()?.map(|folder| format!("hooks_dir = [\"{folder}\"]"));
+    lines.insert(lines.len() - 3, hooks.as_deref().unwrap_or_default());
     let path = folder.join("containers.conf");
     fs::write(&path, lines.join("\n")).cannot(|| format!("write {}", path.display()))
 }

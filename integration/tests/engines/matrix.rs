@@ -17,6 +17,8 @@ pub(crate) struct Row {
     pub(crate) groups: Groups,
     /// Whether its containers have user namespaces unless they say otherwise (Docker's `userns-remap`).
     pub(crate) remapped: bool,
+    /// Whether the engine keeps its runtime and calls quilt-gpu's hooks.
+    pub(crate) hooked: bool,
     /// Whether the table is incomplete without it.
     pub(crate) mandatory: bool,
 }
@@ -24,8 +26,14 @@ pub(crate) struct Row {
 impl Row {
     /// `docker-26 runc-1.1 v2`.
     pub(crate) fn title(&self) -> String {
-        let remapped = if self.remapped { " remapped" } else { "" };
-        format!("{}-{} {} {}{remapped}", self.engine, self.release, self.low_level, self.groups.name())
+        let way = if self.remapped {
+            " remapped"
+        } else if self.hooked {
+            " hooked"
+        } else {
+            ""
+        };
+        format!("{}-{} {} {}{way}", self.engine, self.release, self.low_level, self.groups.name())
     }
 }
 
@@ -63,13 +71,14 @@ impl Matrix {
         match kind {
             "row" => {
                 let mut words: Vec<&str> = rest.split_whitespace().collect();
-                let remapped = words.len() == 5 && words.remove(3) == "remapped";
+                let way = if words.len() == 5 { words.remove(3) } else { "" };
+                let (remapped, hooked) = (way == "remapped", way == "hooked");
                 let [name, low_level, groups, need] = words[..] else { return None };
                 let (engine, release) = name.split_once('-')?;
                 let groups = [Groups::Hybrid, Groups::V1, Groups::V2].into_iter().find(|one| one.name() == groups)?;
                 let mandatory = ["optional", "mandatory"].iter().position(|word| *word == need)? == 1;
                 let [engine, release, low_level] = [engine, release, low_level].map(str::to_owned);
-                self.rows.push(Row { engine, release, low_level, groups, remapped, mandatory });
+                self.rows.push(Row { engine, release, low_level, groups, remapped, hooked, mandatory });
             }
             "cells" => self.cells = rest.parse().ok()?,
             "gap" => {

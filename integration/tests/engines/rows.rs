@@ -52,6 +52,7 @@ impl Yard {
             groups: row.groups,
             shown: [site.quilt.programs(), vec![site.folder().to_owned(), tools.path().to_owned()]].concat(),
             remapped: row.remapped,
+            hooks: if row.hooked { Some(site.quilt.hooks()?) } else { None },
         };
         let engine = match up(row, &kit, &ground)? {
             Ok(engine) => engine,

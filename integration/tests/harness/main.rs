@@ -44,7 +44,7 @@ impl Place {
         let plain = wrapper(&scratch, "noting", NOTING, &below)?;
         let quilt = wrapper(&scratch, "failing", FAILING, &below)?;
         let shown = vec![scratch.path().to_owned(), below];
-        Ok(Some(Self { ground: Ground { quilt, plain, groups, shown, remapped: false }, scratch }))
+        Ok(Some(Self { ground: Ground { quilt, plain, groups, shown, remapped: false, hooks: None }, scratch }))
     }
 
     /// How often the runtime was called with this word since it was asked last.

@@ -92,6 +92,7 @@ impl Yard {
             groups: like.groups,
             shown: Vec::new(),
             remapped: false,
+            hooks: None,
         };
         let cri = Cri::on(release, &ground)?;
         let rootfs = Rootfs::debian_like(site.join("debian"), Path::new(PROBE))?;

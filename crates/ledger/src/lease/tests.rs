@@ -98,6 +98,29 @@ fn who_sees_another_world_cannot_say_that_a_container_is_gone() {
 }
 
 #[test]
+fn an_engine_that_goes_on_does_not_keep_what_it_never_created() {
+    let world = World::new();
+    world.with(|w| w.alive.insert(5));
+    let of = |until, init| {
+        let mut lease = container(Some("/box/c"));
+        if let HeldBy::Container { made, .. } = &mut lease.holder {
+            *made = Some(Made { until, init, ..Made::here(&world) });
+        }
+        Lease::parse(&serde_json::to_vec(&lease).unwrap()).unwrap()
+    };
+    let is_held = |lease: &Lease| matches!(standing(lease, Token::Void, &world), Standing::Held(_));
+    let (patient, waited_for, begun) = (of(None, None), of(Some(1060), None), of(Some(1060), Some((9, 7))));
+    world.with(|w| (w.seconds = 1059, w.alive.insert(9)));
+    assert!(is_held(&patient) && is_held(&waited_for) && is_held(&begun));
+    world.with(|w| w.seconds = 1060);
+    assert!(is_held(&patient) && !is_held(&waited_for) && is_held(&begun));
+    world.with(|w| w.busy_cgroups.insert("/box/c".into()));
+    assert!(is_held(&waited_for), "somebody is there");
+    world.with(|w| (w.busy_cgroups.clear(), w.alive.remove(&9)));
+    assert!(!is_held(&begun));
+}
+
+#[test]
 fn names_and_reservations_end_their_own_way() {
     let world = World::new();
     let by_name = lease(HeldBy::Name { name: "vm:a".into() });
