@@ -171,7 +171,15 @@ pub(crate) fn hooks(spec: &Node<'_>, edits: &Edits) -> Result<Option<Change<'sta
     for stage in Stage::ALL {
         let wanted =
             edits.hooks.iter().filter(|hook| hook.stage == stage).map(entry::hook).collect::<Result<_, _>>()?;
-        stages.push((stage.key(), last(spec, &["hooks", stage.key()], wanted)?));
+        let change = last(spec, &["hooks", stage.key()], wanted)?;
+        let gone = if stage == Stage::Prestart { edits.drop_prestart.as_slice() } else { &[] };
+        let there = spec.path(&["hooks", stage.key()]).map_or(0, |list| list.items().len());
+        if let Some(index) = gone.iter().find(|index| **index >= there) {
+            return Err(wrong(&["hooks", stage.key()], Some(*index), "there is no such hook to take out"));
+        }
+        let changed = gone.iter().map(|index| (*index, None)).collect();
+        let added = if let Some(Change::Items(items)) = change { items.added } else { Vec::new() };
+        stages.push((stage.key(), some_items(Items { changed, added, ..Items::default() })));
     }
     Ok(members(stages))
 }

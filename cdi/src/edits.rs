@@ -28,6 +28,8 @@ pub struct Edits {
     pub options: Vec<(usize, &'static str)>,
     /// Capabilities that every set of `process.capabilities` loses, without their prefix.
     pub drop_capabilities: Vec<&'static str>,
+    /// Positions in the `hooks.prestart` of the unedited spec that are taken out, rising.
+    pub drop_prestart: Vec<usize>,
     /// Hooks, put last in their stage in this order.
     pub hooks: Vec<Hook>,
     /// Groups that `process.user.additionalGids` shall hold.

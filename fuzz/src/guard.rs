@@ -76,6 +76,7 @@ impl Ways {
             own_paths: &own_paths,
             programs: &[],
             hooks: &[],
+            replaced: &[],
             dev_root: world.dev_root,
             exceptions: &[],
             workload: None,

@@ -8,6 +8,7 @@ use contract::request::Asked;
 use contract::{Code, Note, Refusal};
 use guard::{Case, Judgement, System};
 
+use crate::docker_gpus;
 use crate::injected::Judged;
 use crate::lowlevel::Seen;
 use crate::setup::Setup;
@@ -58,9 +59,13 @@ pub(crate) fn decide<'a>(
         }
     };
     let mut notes = Vec::new();
+    let replaced = docker_gpus::hooks(&spec, setup, system);
     let asked = match instead {
         Some(asked) => Ok(asked.clone()),
-        None => words::read(&spec, &setup.config, judged.found(), &mut notes),
+        None => {
+            let docker = if replaced.is_empty() { Ok(None) } else { docker_gpus::words(&spec, setup).map(Some) };
+            docker.and_then(|docker| words::read(&spec, &setup.config, judged.found(), docker, &mut notes))
+        }
     };
     // A request that is malformed is still a request: the stricter column of the table counts.
     let gpu_asked = !matches!(asked, Ok(Asked::Nothing));
@@ -79,6 +84,7 @@ pub(crate) fn decide<'a>(
         own_paths: &own,
         programs: &programs,
         hooks: &hooks,
+        replaced: &replaced,
         dev_root: &dev_root,
         exceptions,
         workload: words::attested(&spec, bundle),

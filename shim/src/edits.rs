@@ -45,6 +45,7 @@ pub(crate) fn edits(
     let changes = &judgement.changes;
     let mut edits = Edits {
         drop_devices: changes.drop_devices.clone(),
+        drop_prestart: changes.drop_prestart.clone(),
         drop_capabilities: changes.drop_capabilities.clone(),
         options: changes.nodev.iter().map(|mount| (*mount, "nodev")).collect(),
         rules: changes.rules.clone(),

@@ -11,6 +11,7 @@ mod create;
 mod cuda;
 mod decide;
 mod delete;
+mod docker_gpus;
 mod edits;
 pub mod exec;
 mod fallback;

@@ -51,7 +51,7 @@ const MAX_NAME: usize = 50;
 
 /// Where a container says that it stands: enough to take rights from it, never to give it any (that is [`in_pod`]'s).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place<'a> {
+pub(crate) enum Place<'a> {
     /// No pod.
     Alone,
     /// The pod's own pause container.
@@ -63,7 +63,8 @@ enum Place<'a> {
     },
 }
 
-/// What the container asks for, and what is worth knowing of how it asked. `found` is what an engine put in for us.
+/// What the container asks for, and what is worth knowing of how it asked. `found` is what an engine put in for us,
+/// `docker` what Docker's own option says.
 ///
 /// # Errors
 /// `INVALID_GPU_REQUEST` and its kin, with the place of the word that is wrong.
@@ -71,6 +72,7 @@ pub(crate) fn read(
     spec: &Node<'_>,
     config: &Config,
     found: Option<&Result<Words, Refusal>>,
+    docker: Option<Words>,
     notes: &mut Vec<Note>,
 ) -> Result<Asked, Refusal> {
     let place = place(spec);
@@ -98,6 +100,13 @@ pub(crate) fn read(
     } else {
         (variables.with_strict_of(&annotated), Source::Environment)
     };
+    if let Some(docker) = docker.filter(Words::say_which) {
+        if words.say_which() {
+            let message = "GPUs are asked for twice: by Docker's --gpus, and in words of quilt-gpu";
+            return Err(invalid(message, "/hooks/prestart", "", "drop one of the two"));
+        }
+        return named::bounded(words.filled_with(docker).ask(Source::VisibleDevices)?, config);
+    }
     match named {
         Some((_, Source::Cdi)) if words.say_which() => {
             let message = "GPUs are asked for twice: as CDI devices, and in words of quilt-gpu";
@@ -112,7 +121,7 @@ fn annotation<'a>(spec: &'a Node<'_>, key: &str) -> Option<&'a str> {
     spec.path(&["annotations", key]).and_then(Node::as_str)
 }
 
-fn place<'a>(spec: &'a Node<'_>) -> Place<'a> {
+pub(crate) fn place<'a>(spec: &'a Node<'_>) -> Place<'a> {
     let known = ENGINES.iter().find_map(|keys| Some((annotation(spec, keys[0])?, keys)));
     match known {
         None => Place::Alone,

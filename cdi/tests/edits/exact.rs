@@ -250,6 +250,19 @@ fn node_mounts_can_be_opened() {
 }
 
 #[test]
+fn hooks_go_and_others_come() {
+    let own = Hook { stage: Stage::Prestart, path: "/h".to_owned(), args: vec![], env: vec![], timeout: None };
+    let text = r#"{"hooks":{"prestart":[{"path":"/gone"},{"path":"/stays"}],"poststop":[{"path":"/x"}]}}"#;
+    let dropped = Edits { drop_prestart: vec![0], ..Edits::default() };
+    assert_eq!(run(text, &dropped).0, r#"{"hooks":{"prestart":[{"path":"/stays"}],"poststop":[{"path":"/x"}]}}"#);
+    let replaced = run(text, &Edits { hooks: vec![own], ..dropped }).0;
+    assert_eq!(replaced, r#"{"hooks":{"prestart":[{"path":"/stays"},{"path":"/h"}],"poststop":[{"path":"/x"}]}}"#);
+    let beyond = Edits { drop_prestart: vec![2], ..Edits::default() };
+    let spec = json::parse_oci(text.as_bytes()).unwrap();
+    assert_eq!(patch(&spec, &beyond).unwrap_err().at, "/hooks/prestart/2");
+}
+
+#[test]
 fn wrong_shapes_are_refused_where_they_are_edited() {
     let all = Edits {
         env: env(&[("K", "v")]).env,

@@ -265,6 +265,16 @@ pub enum DevicePlugin {
     Trusted,
 }
 
+/// What NVIDIA's hook in a spec means, which Docker puts there for `--gpus`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DockerGpus {
+    /// Another injector.
+    #[default]
+    Refuse,
+    /// A request: the hook goes.
+    Request,
+}
+
 /// `[request]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestPolicy {
@@ -286,6 +296,8 @@ pub struct RequestPolicy {
     pub device_plugin: DevicePlugin,
     /// CDI kinds beside our own whose names are a request where an annotation has them.
     pub cdi_kinds: Vec<String>,
+    /// `refuse` or `request`.
+    pub docker_gpus: DockerGpus,
     /// Seconds that a reservation is kept for its container.
     pub reservation_seconds: u64,
     /// The same for a container of a pod, between its restarts too.
@@ -304,6 +316,7 @@ impl Default for RequestPolicy {
             all: All::Free,
             device_plugin: DevicePlugin::Ignore,
             cdi_kinds: Vec::new(),
+            docker_gpus: DockerGpus::Refuse,
             reservation_seconds: 60,
             pod_reservation_seconds: 600,
         }
@@ -349,6 +362,7 @@ settings!(RequestPolicy {
     all,
     device_plugin,
     cdi_kinds,
+    docker_gpus,
     reservation_seconds,
     pod_reservation_seconds
 });
@@ -362,6 +376,7 @@ word!(CudaVisibleDevices { Index = "index", Uuid = "uuid", Unset = "unset" });
 word!(NvidiaVisibleDevices { Ignore = "ignore", Honour = "honour" });
 word!(All { Free = "free", Refuse = "refuse" });
 word!(DevicePlugin { Ignore = "ignore", Trusted = "trusted" });
+word!(DockerGpus { Refuse = "refuse", Request = "request" });
 
 impl Config {
     /// What counts where nothing can be read of a file that is there: it may have said `hardened`.

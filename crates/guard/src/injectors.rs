@@ -22,6 +22,10 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
         let mut others = Vec::new();
         for (index, hook) in out.list(setting.case.spec.path(&["hooks", stage]), MOST_ITEMS, &at).iter().enumerate() {
             let at = format!("{at}/{index}");
+            if *stage == "prestart" && setting.case.replaced.contains(&index) {
+                out.note("hook-replaced", at, "Docker's GPU hook is taken for a request, and goes");
+                continue;
+            }
             let path = out.text(hook, "path", &at);
             let args = out.strings(hook.get("args"), MOST_ITEMS, &format_args!("{at}/args"));
             let mut words = path.into_iter().chain(args);

@@ -69,6 +69,8 @@ pub struct Case<'a> {
     pub programs: &'a [String],
     /// Programs that hooks may run where the policy is `hardened`, absolute.
     pub hooks: &'a [String],
+    /// Positions in `hooks.prestart` of Docker's GPU hook where it is taken for a request: they go.
+    pub replaced: &'a [usize],
     /// The folder with the node's device nodes, absolute; usually `/dev`.
     pub dev_root: &'a str,
     /// What the operator lets single containers do.
@@ -128,6 +130,8 @@ pub struct Changes {
     pub rules: Option<Vec<Rule>>,
     /// Indexes into `linux.devices` of entries to take out, ascending.
     pub drop_devices: Vec<usize>,
+    /// Indexes into `hooks.prestart` of those to take out, ascending; with a contract too.
+    pub drop_prestart: Vec<usize>,
     /// Indexes into `mounts` of those that get the option `nodev`, ascending; with a contract too.
     pub nodev: Vec<usize>,
     /// Capabilities that every set loses, without their prefix; with a contract too.
@@ -176,6 +180,7 @@ pub fn judge(case: &Case<'_>, system: &dyn System) -> Judgement {
         read_only,
         rules: written,
         drop_devices: devices.drop,
+        drop_prestart: case.replaced.to_vec(),
         nodev,
         drop_capabilities,
         void_visible_devices: environment.visible && !case.gpu_asked,

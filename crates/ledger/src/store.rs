@@ -117,7 +117,14 @@ impl Ledger {
 
     pub(crate) fn on(state_dir: &Path, machine: Box<dyn Liveness + Send + Sync>) -> Self {
         let (reclaimed, limits) = (Mutex::new(Vec::new()), Limits::default());
-        Self { folder: state_dir.to_owned(), machine, reclaimed, limits, waited: AtomicBool::new(false), patience: None }
+        Self {
+            folder: state_dir.to_owned(),
+            machine,
+            reclaimed,
+            limits,
+            waited: AtomicBool::new(false),
+            patience: None,
+        }
     }
 
     /// The same, under the operator's limits.

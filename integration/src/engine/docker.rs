@@ -39,6 +39,8 @@ pub struct DockerOptions {
     pub runtimes: Vec<(String, PathBuf)>,
     /// The runtime of containers that name none; runc if not given.
     pub default_runtime: Option<String>,
+    /// A folder of programs that the daemon finds before all others.
+    pub path: Option<PathBuf>,
     /// Further keys of daemon.json.
     pub daemon_json: Map<String, Value>,
 }
@@ -51,6 +53,7 @@ impl Default for DockerOptions {
             remapped: false,
             runtimes: Vec::new(),
             default_runtime: None,
+            path: None,
             daemon_json: Map::new(),
         }
     }

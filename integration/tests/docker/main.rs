@@ -1,6 +1,7 @@
 //! quilt-gpu under a Docker daemon of the tests' own: what users of `docker run --runtime=quilt-gpu` get, and that
 //! everything else is as under plain runc.
 
+mod gpus;
 mod grants;
 mod groups;
 mod layers;

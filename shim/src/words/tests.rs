@@ -5,7 +5,7 @@ use super::*;
 fn outcome(spec: &str, environment: bool) -> String {
     let request = RequestPolicy { environment, ..RequestPolicy::default() };
     let config = Config { request, ..Config::default() };
-    match read(&contract::json::parse_oci(spec.as_bytes()).unwrap(), &config, None, &mut Vec::new()) {
+    match read(&contract::json::parse_oci(spec.as_bytes()).unwrap(), &config, None, None, &mut Vec::new()) {
         Ok(Asked::Nothing) => "nothing".into(),
         Ok(Asked::Gpus(r)) => format!("{:?} {} [{}]", r.source, r.count, r.ids.join(" ")),
         Ok(Asked::Reserved { request: Some(r), .. }) => format!("reserved for {}", r.count),
@@ -194,7 +194,7 @@ fn a_bare_key_is_answered_with_the_key_to_write() {
     let help = |name: &str| {
         let text = pod(r#","quilt.gpu/ids":"nvidia0""#).replace("\"main\"", &format!("\"{name}\""));
         let spec = contract::json::parse_oci(text.as_bytes()).unwrap();
-        read(&spec, &Config::default(), None, &mut Vec::new()).unwrap_err().help
+        read(&spec, &Config::default(), None, None, &mut Vec::new()).unwrap_err().help
     };
     assert!(help("train").ends_with("name one, quilt.gpu/ids.train"), "{}", help("train"));
     assert!(help(&"n".repeat(51)).contains("cannot be addressed"), "{}", help(&"n".repeat(51)));
@@ -217,7 +217,7 @@ fn a_token_is_never_shown() {
         crio("container", &format!(r#""grant.quilt.gpu/contract":"{TOKEN_VALUE}""#), ""),
     ] {
         let spec = contract::json::parse_oci(spec.as_bytes()).unwrap();
-        let mut refusal = read(&spec, &Config::default(), None, &mut Vec::new()).unwrap_err();
+        let mut refusal = read(&spec, &Config::default(), None, None, &mut Vec::new()).unwrap_err();
         show_entry(&spec, &mut refusal);
         assert!(!format!("{refusal:?}").contains(TOKEN_VALUE), "{refusal:?}");
     }
@@ -229,7 +229,7 @@ fn mistyped_variables_are_noted_and_entries_shown_whole() {
     let spec = contract::json::parse_oci(text.as_bytes()).unwrap();
     let notes = unknown_variables(&spec, &RequestPolicy::default());
     assert_eq!(notes.iter().map(|note| note.at.as_str()).collect::<Vec<_>>(), ["/process/env/0"]);
-    let mut refusal = read(&spec, &Config::default(), None, &mut Vec::new()).unwrap_err();
+    let mut refusal = read(&spec, &Config::default(), None, None, &mut Vec::new()).unwrap_err();
     show_entry(&spec, &mut refusal);
     assert_eq!(refusal.value, "QUILT_GPU_COUNT=all");
 }

@@ -385,6 +385,7 @@ pub fn judge_owning(text: &str, by: &By, fake: &Fake, own: &[&str]) -> Judgement
             dev_root: &by.dev_root,
             programs: &by.programs,
             hooks: &by.policy.allow_hooks,
+            replaced: &[],
             exceptions: &by.exceptions,
             workload: by.workload.map(|(namespace, container)| guard::Workload {
                 namespace,

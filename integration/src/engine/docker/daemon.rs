@@ -36,6 +36,7 @@ echo dockremap:100000:65536 >/etc/subgid
 pub(super) struct Daemon {
     process: Child,
     programs: PathBuf,
+    path: PathBuf,
     room: Room,
     janitor: Janitor,
 }
@@ -51,8 +52,10 @@ impl Daemon {
             command.args(["-c", REMAPPED, "remap"]).arg(janitor.folder().join("etc"));
             run(&mut command, None, GONE)?.checked()?;
         }
-        let process = spawn(&room, programs, janitor.folder())?;
-        Ok(Self { process, programs: programs.to_owned(), room, janitor })
+        let first = options.path.iter().map(|folder| format!("{}:", folder.display())).collect::<String>();
+        let path = PathBuf::from(format!("{first}{}", programs.display()));
+        let process = spawn(&room, programs, &path, janitor.folder())?;
+        Ok(Self { process, programs: programs.to_owned(), path, room, janitor })
     }
 
     /// Kills the daemon and its containerd, not its containers, and starts it again.
@@ -72,7 +75,7 @@ impl Daemon {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        self.process = spawn(&self.room, &self.programs, self.folder())?;
+        self.process = spawn(&self.room, &self.programs, &self.path, self.folder())?;
         Ok(())
     }
 
@@ -97,12 +100,12 @@ impl Drop for Daemon {
     }
 }
 
-fn spawn(room: &Room, programs: &Path, folder: &Path) -> Result<Child> {
+fn spawn(room: &Room, programs: &Path, path: &Path, folder: &Path) -> Result<Child> {
     let log = super::log_of(folder);
     let file = OpenOptions::new().create(true).append(true).open(&log);
     let file: File = file.cannot(|| format!("create {}", log.display()))?;
     let too = file.try_clone().cannot(|| "duplicate a descriptor".into())?;
-    let mut command = room.command(programs.join("dockerd"), Some(programs));
+    let mut command = room.command(programs.join("dockerd"), Some(path));
     for (flag, leaf) in [
         ("--config-file", "daemon.json"),
         ("--data-root", "data"),
