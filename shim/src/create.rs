@@ -23,7 +23,7 @@ use crate::injected::Judged;
 use crate::joined;
 use crate::lowlevel::Seen;
 use crate::made::Made;
-use crate::precreate::{Aside, PATIENCE, meaning};
+use crate::precreate::{Aside, PATIENCE};
 use crate::preserved;
 use crate::record::{self, Written};
 use crate::restore;
@@ -355,7 +355,7 @@ impl<'a> Making<'a> {
         }
         let mut digest = None;
         if let (Some(ledger), false) = (ledger, only_variables) {
-            let ours = if self.aside.is_some() { meaning(&spec) } else { sha256(&spec) };
+            let ours = self.aside.map_or_else(|| sha256(&spec), |aside| (aside.meaning)(&spec));
             match ledger.keep_original(key, self.tenant_bytes, &ours, &config.to_string_lossy()) {
                 Ok(()) => digest = Some(ours).filter(|_| self.aside.is_none()),
                 Err(e) if contract.is_some() => return Err(Refusal::internal("original-write", &e)),

@@ -35,6 +35,8 @@ const MOST_WORDS: usize = 2000;
 pub(crate) struct Aside {
     /// What the spec is to become; empty where it stays as it came.
     pub(crate) edited: RefCell<Vec<u8>>,
+    /// Digest of a spec as the engine will write it.
+    pub(crate) meaning: fn(&[u8]) -> String,
     /// The engine's process.
     pub(crate) engine: Process,
     /// Why nothing can be granted from here.
@@ -87,8 +89,12 @@ fn edited(setup: &Setup, text: &[u8]) -> Result<Option<Vec<u8>>, Vec<Refusal>> {
         return unnamed(&container, &bundle).map(|()| None);
     }
     let engine = process::of(std::os::unix::process::parent_id()).unwrap_or_else(process::me);
-    let aside =
-        Aside { edited: RefCell::default(), engine, refusal: unwatched(&spec, setup).or_else(|| no_image(&spec)) };
+    let aside = Aside {
+        edited: RefCell::default(),
+        meaning,
+        engine,
+        refusal: unwatched(&spec, setup).or_else(|| no_image(&spec)),
+    };
     create::steps(&container, &bundle, Some(&aside), |_| Ok(()))?;
     Ok(Some(aside.edited.into_inner()).filter(|edited| !edited.is_empty()))
 }
