@@ -192,6 +192,8 @@ fn refusing(setup: &Setup, root: &str, refusals: &[Refusal]) -> Vec<u8> {
         "ociVersion": "1.0.2",
         "process": {"user": {"uid": 0, "gid": 0}, "args": ["/refused-by-quilt-gpu"], "cwd": "/", "noNewPrivileges": true},
         "root": {"path": root, "readonly": true},
+        // crun keeps to itself what hooks say; its own standard error is what the engine reads.
+        "annotations": {"run.oci.hooks.stderr": "/proc/self/fd/2"},
         "mounts": [
             {"destination": "/proc", "type": "proc", "source": "proc"},
             {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "noexec", "mode=755"]},
