@@ -258,6 +258,120 @@ fn a_lease_goes_when_its_container_never_comes() -> Result<()> {
     Ok(())
 }
 
+/// Every file below a folder, with what it says or points to.
+fn tree(folder: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let (kind, meta) = (entry.file_type().unwrap(), entry.metadata().unwrap());
+        all.push(format!("{} {:?} {:?} {}", path.display(), kind, meta.modified().unwrap(), meta.len()));
+        if kind.is_dir() {
+            all.extend(tree(&path));
+        }
+    }
+    all.sort();
+    all
+}
+
+/// An image whose folders lead out of it: nothing is written there, here or in the image, and no destination leaves the
+/// container.
+#[test]
+fn d41_links_of_an_image_lead_the_hook_nowhere() -> Result<()> {
+    let Some(alone) = Alone::new("d41_links_of_an_image_lead_the_hook_nowhere")? else { return Ok(()) };
+    let outside = alone.site.join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("libcuda.so.1"), "the host's").unwrap();
+    let up = format!("../../../../../../../../../../..{}", outside.display());
+    let libraries = alone.rootfs.path.join("usr/lib/x86_64-linux-gnu");
+    let etc = alone.rootfs.path.join("etc");
+    fs::create_dir_all(&etc).unwrap();
+    for (at, (place, target)) in [
+        (etc.join("ld.so.cache"), up.as_str()),
+        (etc.join("ld.so.conf.d"), outside.to_str().unwrap()),
+        (libraries.join("libcuda.so.1"), up.as_str()),
+        (libraries, up.as_str()),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let _ = fs::remove_file(&place).or_else(|_| fs::rename(&place, place.with_extension("was")));
+        std::os::unix::fs::symlink(target, &place).unwrap();
+        let before = (tree(&outside), tree(&alone.rootfs.path));
+        let id = format!("{at}d").repeat(32);
+        let ran = alone.call("precreate", &alone.spec(&id), "exit 0")?.checked()?;
+        let spec: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!((tree(&outside), tree(&alone.rootfs.path)), before, "{}", place.display());
+        for mount in spec["mounts"].as_array().unwrap() {
+            let (from, to) = (mount["source"].as_str().unwrap(), mount["destination"].as_str().unwrap());
+            let clean = Path::new(to).components().all(|part| !matches!(part, std::path::Component::ParentDir));
+            assert!(to.starts_with('/') && clean && !from.starts_with(outside.to_str().unwrap()), "{mount}");
+        }
+        alone.site.wait_no_leases()?;
+    }
+    Ok(())
+}
+
+/// Labels of a spec stay as they are, and nothing of the host's is relabelled for it.
+#[test]
+fn d40_selinux_labels_are_the_engines() -> Result<()> {
+    let Some(alone) = Alone::new("d40_selinux_labels_are_the_engines")? else { return Ok(()) };
+    let mut spec = alone.spec(&"4e".repeat(32));
+    let labels = ("system_u:system_r:container_t:s0:c1,c2", "system_u:object_r:container_file_t:s0:c1,c2");
+    spec["process"]["selinuxLabel"] = labels.0.into();
+    spec["linux"]["mountLabel"] = labels.1.into();
+    let there = spec["mounts"].as_array().map_or(0, Vec::len);
+    let ran = alone.call("precreate", &spec, "exit 0")?.checked()?;
+    let edited: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(
+        (&edited["process"]["selinuxLabel"], &edited["linux"]["mountLabel"]),
+        (&labels.0.into(), &labels.1.into())
+    );
+    let ours = edited["mounts"].as_array().unwrap().get(there..).unwrap_or_default();
+    assert!(ours.len() > 5, "{edited}");
+    for mount in ours {
+        let relabels =
+            |option: &Value| option.as_str().is_some_and(|o| o.eq_ignore_ascii_case("z") || o.contains("context"));
+        assert!(!mount["options"].as_array().unwrap().iter().any(relabels), "{mount}");
+    }
+    Ok(())
+}
+
+/// Whatever is mounted in a container with a GPU stands in its spec, and shares nothing with the host.
+#[test]
+fn d44_every_mount_of_the_hooks_stands_in_the_spec() -> Result<()> {
+    let Some(yard) = Yard::new("d44_every_mount_of_the_hooks_stands_in_the_spec", "4.3")? else { return Ok(()) };
+    let ask = Ask::new("mounts", "deb:1", ["quilt-probe", "sleep"]).asking(yard.hooked.sources()[0], "count", "1");
+    yard.hooked.start(&ask)?.checked()?;
+    let table = yard.hooked.exec("mounts", &["cat", "/proc/self/mountinfo"])?.checked()?.stdout;
+    let (spec, _) = yard.made(&yard.hooked, &Ask { name: "twin".into(), ..ask })?;
+    let texts = |pointer: &str, key: &str| -> Vec<String> {
+        let list = spec.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
+        let text = |item: &Value| if key.is_empty() { item.as_str() } else { item[key].as_str() }.map(str::to_owned);
+        list.iter().filter_map(text).collect()
+    };
+    let named: Vec<String> = [
+        texts("/mounts", "destination"),
+        texts("/linux/maskedPaths", ""),
+        texts("/linux/readonlyPaths", ""),
+        vec!["/".into()],
+    ]
+    .concat();
+    let mut ours = 0;
+    for line in table.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let is_named = named.iter().any(|path| path == fields[4]);
+        // runc shows each hierarchy of version 1 below the one mount that the spec has.
+        assert!(is_named || fields[4].starts_with("/sys/fs/cgroup/"), "{line}");
+        if fields[4].contains("nvidia") || fields[4].contains("libcuda") {
+            ours += 1;
+            assert_eq!(fields[6], "-", "no peer and no master: {line}");
+        }
+    }
+    assert!(ours > 5, "{table}");
+    yard.hooked.remove("mounts")?;
+    Ok(())
+}
+
 /// In a user namespace that is not its owner's, a bundle cannot be read: who, where, and in which mapping.
 #[test]
 fn a_bundle_that_cannot_be_read_is_named_with_user_and_mapping() -> Result<()> {
