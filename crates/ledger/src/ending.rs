@@ -5,7 +5,7 @@ use contract::key::Key;
 use crate::LedgerError;
 use crate::files::Locked;
 use crate::lease::{HeldBy, Lease, Name, Standing, Token, standing};
-use crate::store::{Ledger, named_key};
+use crate::store::{Holder, Ledger, named_key};
 
 /// A lease in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +34,23 @@ pub struct Reclaimed {
 }
 
 impl Ledger {
+    /// The same, for creators that may outlive what they make, as an engine's daemon does: a container that has no first
+    /// process after so many seconds is not coming.
+    #[must_use]
+    pub fn within(mut self, seconds: u64) -> Self {
+        self.patience = Some(seconds);
+        self
+    }
+
+    /// The holder as it stands in leases.
+    pub(crate) fn held_by(&self, holder: &Holder) -> HeldBy {
+        let mut held_by = holder.held_by(&*self.machine);
+        if let (Some(seconds), HeldBy::Container { made: Some(made), .. }) = (self.patience, &mut held_by) {
+            made.until = self.machine.boot_seconds().ok().map(|now| now.saturating_add(seconds));
+        }
+        held_by
+    }
+
     /// Ends leases of a tag: first what rests on them, then they themselves.
     pub(crate) fn end(&self, locked: &Locked, tag: &str, slots: &[String]) -> Result<(), LedgerError> {
         if let Some(key) = Key::parse(tag) {

@@ -94,7 +94,7 @@ pub struct Ledger {
     pub(crate) limits: Limits,
     waited: AtomicBool,
     /// How many seconds a creator counts as one that is at work.
-    patience: Option<u64>,
+    pub(crate) patience: Option<u64>,
 }
 
 impl Ledger {
@@ -131,22 +131,6 @@ impl Ledger {
     #[must_use]
     pub fn limited(self, config: &Config) -> Self {
         Self { limits: Limits::of(config), ..self }
-    }
-
-    /// The same, for creators that may outlive what they make, as an engine's daemon does: a container that has no first
-    /// process after so many seconds is not coming.
-    #[must_use]
-    pub fn within(self, seconds: u64) -> Self {
-        Self { patience: Some(seconds), ..self }
-    }
-
-    /// The holder as it stands in leases.
-    pub(crate) fn held_by(&self, holder: &Holder) -> HeldBy {
-        let mut held_by = holder.held_by(&*self.machine);
-        if let (Some(seconds), HeldBy::Container { made: Some(made), .. }) = (self.patience, &mut held_by) {
-            made.until = self.machine.boot_seconds().ok().map(|now| now.saturating_add(seconds));
-        }
-        held_by
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
