@@ -172,6 +172,14 @@ pub fn version(program: &str) -> String {
     ran.ok().and_then(|ran| ran.stdout.lines().next().map(str::to_owned)).unwrap_or_else(|| "not there".to_owned())
 }
 
+/// Whether more processes want to run than there are processors, on the average of the last minute.
+#[must_use]
+pub fn crowded() -> bool {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    load.split(' ').next().and_then(|load| load.parse().ok()).is_some_and(|load: f64| load > processors as f64)
+}
+
 /// What this machine is.
 #[must_use]
 pub fn machine() -> String {

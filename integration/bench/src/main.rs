@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use bench::contests::{alone, at_once, machine, over, version};
+use bench::contests::{alone, at_once, crowded, machine, over, version};
 use bench::peer::Nvidia;
 use bench::report::{self, Measured};
 use bench::{count, figures, growth};
@@ -51,6 +51,7 @@ fn all(docs: &Path, rounds: usize) -> Result<()> {
         peer,
         "no GPU: a made-up node, whose driver files are stand-ins".to_owned(),
     ];
+    let crowded = crowded();
     println!("wrappers alone");
     let alone = alone(rounds)?;
     let mut races = Vec::new();
@@ -67,6 +68,6 @@ fn all(docs: &Path, rounds: usize) -> Result<()> {
         memory.push((scene.name.clone(), count::memory(scene)?));
         Ok(())
     })?;
-    let measured = Measured { head, alone, over: races, at_once, counts, memory, growth: growth::all()? };
+    let measured = Measured { head, crowded, alone, over: races, at_once, counts, memory, growth: growth::all()? };
     report::write(docs, &measured)
 }

@@ -16,6 +16,8 @@ use crate::scene::failed;
 pub struct Measured {
     /// Machine, versions and date, as lines.
     pub head: Vec<String>,
+    /// More processes than processors wanted to run.
+    pub crowded: bool,
     /// The wrappers alone.
     pub alone: Race,
     /// Real containers, by low-level runtime.
@@ -66,6 +68,9 @@ fn page(measured: &Measured) -> String {
         let _ = writeln!(page, "- {line}");
     }
     page.push_str(HOW);
+    if measured.crowded {
+        page.push_str(CROWDED);
+    }
     page.push_str("\n## Wrappers alone\n\nThe low-level runtime is a program that ends at once. Verification is off: there is no container.\n\n");
     table(&mut page, &measured.alone, 0);
     page.push_str("\n![Wrappers alone](benchmarks/alone.svg)\n");
@@ -106,6 +111,9 @@ fn page(measured: &Measured) -> String {
     }
     page
 }
+
+const CROWDED: &str = "\n**Other programs wanted more processors than there are while this was measured.** Each start then waits for \
+    its turn, and one that starts a process waits twice: wall times say little, processor times more, counts all.\n";
 
 const HOW: &str = "\nAll starts of a table were made in turns, one round after the other, in an order that moves on. A row says the \
     median, and between which values it lies with 95 % confidence; \"over\" is the median of the differences within a round. A row \

@@ -159,7 +159,7 @@ fn containerd() -> Result<()> {
         }
         let (_tools, site, plain) = node()?;
         let groups = Groups::Hybrid;
-        let ground = Ground { quilt: site.quilt.runtime(), plain, groups, shown: Vec::new(), remapped: false };
+        let ground = Ground { quilt: site.quilt.runtime(), plain, groups, shown: Vec::new(), remapped: false, hooks: None };
         let mut cri = Cri::on(release, &ground)?;
         say(format_args!("{test}: {}", cri.versions()?));
         let rootfs = Rootfs::debian_like(site.join("debian"), Path::new(PROBE))?;
@@ -212,7 +212,7 @@ fn podman() -> Result<()> {
         let mut shown = site.quilt.programs();
         shown.extend([site.folder().to_owned(), tools.path().to_owned()]);
         let groups = Groups::Hybrid;
-        let ground = Ground { quilt: site.quilt.runtime(), plain, groups, shown, remapped: false };
+        let ground = Ground { quilt: site.quilt.runtime(), plain, groups, shown, remapped: false, hooks: None };
         let engine = Podman::on(release, &ground)?;
         say(format_args!("{test}: {}", engine.versions()?));
         let rootfs = Rootfs::debian_like(site.join("debian"), Path::new(PROBE))?;
