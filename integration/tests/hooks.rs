@@ -1,6 +1,8 @@
 //! Engines that keep their own runtime and call quilt-gpu's hooks: the same container as through the runtime, and what becomes
 //! of leases when one hook ran and the next did not. What every engine must do is in the table of engines (rows `hooked`).
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -26,7 +26,7 @@ mod looked;
 mod lowlevel;
 mod made;
 mod named;
-#[cfg(all(panic = "abort", target_feature = "crt-static"))]
+#[cfg(all(panic = "abort", target_feature = "crt-static", target_env = "gnu"))]
 mod no_locale;
 #[cfg(all(panic = "abort", target_feature = "crt-static"))]
 mod no_unwind;

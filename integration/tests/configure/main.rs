@@ -159,7 +159,8 @@ fn containerd() -> Result<()> {
         }
         let (_tools, site, plain) = node()?;
         let groups = Groups::Hybrid;
-        let ground = Ground { quilt: site.quilt.runtime(), plain, groups, shown: Vec::new(), remapped: false, hooks: None };
+        let ground =
+            Ground { quilt: site.quilt.runtime(), plain, groups, shown: Vec::new(), remapped: false, hooks: None };
         let mut cri = Cri::on(release, &ground)?;
         say(format_args!("{test}: {}", cri.versions()?));
         let rootfs = Rootfs::debian_like(site.join("debian"), Path::new(PROBE))?;
