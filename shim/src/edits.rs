@@ -12,6 +12,7 @@ use guard::{Judgement, Numbers};
 use node::InRoot;
 
 use crate::bundle;
+use crate::groups;
 use crate::others::masks;
 use crate::targets::refuse_covered;
 use crate::view::{self, Cache};
@@ -70,12 +71,12 @@ pub(crate) fn edits(
     edits.masked = masks(spec, contract, config);
     edits.rules = Some(guard::granted_rules(&judgement.rules, &granted, numbers));
     if has_user_namespace(spec) {
-        // Groups of the host mean nothing there. mknod is not allowed there, and runc would bind a node of the same path, which a driver root does not have.
+        // mknod is not allowed there, and runc would bind a node of the same path, which a driver root does not have.
         edits.mounts.extend(contract.nodes.iter().map(|n| Mount::node(&n.host_path, &n.path)));
     } else {
         edits.nodes.clone_from(&contract.nodes);
-        edits.gids = groups(spec, &contract.nodes)?;
     }
+    edits.gids = groups::needed(spec, &contract.nodes, config.policy.refuse_device_groups)?;
     let root = bundle::rootfs(spec, folder).and_then(|path| InRoot::open(&path).ok());
     let view::Placed { binds, cache, notes } = view::place(root.as_ref(), spec, folder, contract)?;
     edits.mounts.extend(binds.iter().map(|(host, dest)| Mount::library(host, dest)));
@@ -105,34 +106,9 @@ fn refuse_taken(spec: &Node<'_>, dropped: &[usize], nodes: &[DeviceNode]) -> Res
     Err(Refusal::new(Code::UnsafeSpec, "device-path", message, help).at(format!("/linux/devices/{index}/path"), path))
 }
 
-fn has_user_namespace(spec: &Node<'_>) -> bool {
+pub(crate) fn has_user_namespace(spec: &Node<'_>) -> bool {
     let namespaces = spec.path(&["linux", "namespaces"]).map(Node::items).unwrap_or_default();
     namespaces.iter().any(|n| n.get("type").and_then(Node::as_str) == Some("user"))
-}
-
-/// Groups that the container's user needs to open the granted nodes: some nodes are 0660 and belong to `video`.
-///
-/// # Errors
-/// `GPU_UNAVAILABLE` when no group would do.
-fn groups(spec: &Node<'_>, nodes: &[DeviceNode]) -> Result<Vec<u32>, Refusal> {
-    let user = |key| spec.path(&["process", "user", key]).and_then(Node::as_i64).unwrap_or(0);
-    let mut gids = Vec::new();
-    for node in nodes.iter().filter(|node| !node.lets(0)) {
-        let is = |id: u32, key| i64::from(id) == user(key);
-        if is(0, "uid") || is(node.uid, "uid") && node.lets(6) {
-            continue;
-        }
-        if !node.lets(3) {
-            let message =
-                format!("{} is mode {:04o} on this node: the container's user cannot open it", node.path, node.mode);
-            let help = "run as root in the container, or have the operator set NVreg_DeviceFileMode";
-            return Err(Refusal::new(Code::GpuUnavailable, "device-mode", message, help).at("/process/user/uid", ""));
-        }
-        if !is(node.gid, "gid") && !gids.contains(&node.gid) {
-            gids.push(node.gid);
-        }
-    }
-    Ok(gids)
 }
 
 /// The hooks that a `run` gets, since nobody stands by to verify and release.
@@ -154,19 +130,23 @@ pub(crate) fn run_hooks(hook: &Path, config: &Path, key: &str) -> Vec<Hook> {
 mod tests {
     use super::*;
 
-    /// B10: the entry of a tenant would be made instead of the granted one, or beside it under another spelling.
-    #[test]
-    fn an_entry_of_the_tenants_is_not_where_a_granted_node_must_be() {
-        let node = DeviceNode {
+    fn node(mode: u32, gid: u32) -> DeviceNode {
+        DeviceNode {
             path: "/dev/nvidia0".into(),
             host_path: "/dev/nvidia0".into(),
             major: 195,
             minor: 0,
-            mode: 0o666,
+            mode,
             uid: 0,
-            gid: 0,
+            gid,
             role: contract::inventory::Role::Compute,
-        };
+        }
+    }
+
+    /// B10: the entry of a tenant would be made instead of the granted one, or beside it under another spelling.
+    #[test]
+    fn an_entry_of_the_tenants_is_not_where_a_granted_node_must_be() {
+        let node = node(0o666, 0);
         for (path, dropped, expected) in [
             ("/dev/nvidia0", &[][..], "UNSAFE_SPEC /linux/devices/1/path"),
             ("//dev/./nvidia0", &[], "UNSAFE_SPEC /linux/devices/1/path"),

@@ -17,6 +17,7 @@ pub mod exec;
 mod fallback;
 mod gained;
 mod grant;
+mod groups;
 mod handover;
 mod injected;
 mod inside;

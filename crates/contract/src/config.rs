@@ -195,6 +195,8 @@ pub struct Policy {
     pub make_nodes: bool,
     /// Whether containers with GPUs see the folders of others in `/proc/driver/nvidia` and `/sys`.
     pub show_other_gpus: bool,
+    /// Whether a container is refused whose user would need the group of a device node, and gets it otherwise.
+    pub refuse_device_groups: bool,
     /// What becomes of GPUs that processes outside leases hold open: `skip` or `warn`.
     pub busy: Busy,
     /// Owners whose containers with GPUs may make and remove MIG instances.
@@ -348,6 +350,7 @@ settings!(Policy {
     sockets,
     make_nodes,
     show_other_gpus,
+    refuse_device_groups,
     busy,
     mig_config,
     mig_monitor
