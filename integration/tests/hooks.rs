@@ -117,6 +117,10 @@ fn difference(a: &Value, b: &Value, ours: &str) -> Vec<String> {
             lines.extend(others.iter().map(|item| format!("{list} {item}")));
             lines.extend(own.iter().enumerate().map(|(at, item)| format!("{list} {at} of ours {item}")));
         }
+        // Newer Podmans add some of theirs behind what a hook wrote.
+        if let Some(masked) = spec.pointer_mut("/linux/maskedPaths").and_then(Value::as_array_mut) {
+            masked.sort_by_key(Value::to_string);
+        }
         lines.insert(spec.to_string());
         lines
     };

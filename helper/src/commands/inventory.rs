@@ -227,9 +227,11 @@ fn refresh(context: &mut Context<'_>, json: bool, asked: &Refresh) -> Result<Exi
         true => Prepared { settled: true, ..Prepared::default() },
         false => prepared(&context.setup, asked).map_err(Failure::Internal)?,
     };
-    let exit = if settled || asked.wait.is_none() { Exit::Done } else { Exit::NotReady };
     let not_made = failed.clone().map(|message| Finding { code: "nodes-not-made".into(), stops: false, message });
     let refreshed = inventory::refresh(&context.setup, not_made).map_err(Failure::Internal)?;
+    // Kept as it is, and no GPU can be granted of it: the same call may find more later.
+    let stopped = refreshed.inventory.findings.iter().any(|finding| finding.stops);
+    let exit = if (settled || asked.wait.is_none()) && !stopped { Exit::Done } else { Exit::NotReady };
     // What policy asks for each time is a finding; who asked now is told.
     if let Some(why) = failed.filter(|_| asked.told) {
         return Err(Failure::Internal(why));

@@ -364,6 +364,13 @@ fn nvidias_library_without_a_driver_is_a_clear_finding_and_changes_nothing() {
     assert_eq!(code, "source-failed");
     assert!(message.contains("NVIDIA driver is not loaded") && message.contains(&name), "{message}");
     assert_eq!(states(&inventory), [""]);
+
+    // Nor is there one on the node.
+    fs::remove_dir_all(node.root().join("proc/driver")).unwrap();
+    let (status, said) = node.quilt_gpu(&["inventory", "refresh"]);
+    assert_eq!(status, 3, "{said}");
+    assert!(said.contains("driver-not-loaded") || said.contains("driver is not loaded"), "{said}");
+    assert_eq!(devices(), before);
 }
 
 /// `None` without a C compiler: a program that prints a file of its root, so that it must have entered it.

@@ -92,7 +92,6 @@ fn annotations() -> Vec<Case> {
         .refused(UNSAFE, "annotation-low-level"),
         case("E5 CVE-2026-53492", "what other injectors read", |_| {
             let pairs = [
-                ("cdi.k8s.io/x", "nvidia.com/gpu=all"),
                 ("nvidia.cdi.k8s.io/container.x", "nvidia.com/gpu=0"),
                 ("devices.nri.io/container.x", "- path: /dev/nvidia0"),
                 ("mounts.nri.io/container.x", "- source: /dev"),
@@ -101,6 +100,10 @@ fn annotations() -> Vec<Case> {
             ];
             pairs.into_iter().fold(Spec::new(), |spec, (key, value)| spec.annotation(key, value))
         }),
+        case("E5 CVE-2026-53492", "NVIDIA's devices by a name that engines read", |_| {
+            Spec::new().annotation("cdi.k8s.io/x", "nvidia.com/gpu=all")
+        })
+        .refused("FOREIGN_GPU_INJECTION", "cdi-foreign"),
         without(
             "E6 CVE-2026-53488",
             "an image's labels are not in what a runtime is given; engines that copy them are asked",
