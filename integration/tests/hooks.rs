@@ -213,13 +213,15 @@ impl Alone {
             return Ok(None);
         }
         let site = Site::new(1)?;
-        let rootfs = Rootfs::debian_like(site.join("debian"), Path::new(PROBE))?;
+        // As Podman's storage has it.
+        let rootfs = Rootfs::debian_like(site.join("overlay/debian/merged"), Path::new(PROBE))?;
         Ok(Some(Self { site, rootfs }))
     }
 
     fn spec(&self, id: &str) -> Value {
         let mut spec = Spec::new().env("QUILT_GPU_COUNT", "1").cgroup(&format!("/alone/libpod-{id}")).json().clone();
         let hook = self.site.quilt.hook().to_string_lossy();
+        fs::create_dir_all(self.site.join("overlay-containers").join(id).join("userdata")).unwrap();
         spec["root"]["path"] = self.rootfs.path.to_string_lossy().into();
         spec["hooks"] =
             json!({"createRuntime": [{"path": hook, "args": ["quilt-gpu-hook", "createRuntime"], "env": ["A=b"]}]});

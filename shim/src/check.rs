@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use contract::inventory::Inventory;
-use contract::key::{Key, sha256};
+use contract::key::Key;
 use contract::request::Asked;
 use contract::{Contract, Note, Refusal};
 use ledger::{Ledger, Recipient};
@@ -20,6 +20,7 @@ use crate::grant;
 use crate::injected::Judged;
 use crate::joined;
 use crate::lowlevel::Seen;
+use crate::precreate::wrote;
 use crate::setup::Setup;
 use crate::words;
 
@@ -83,7 +84,7 @@ fn judged(
     let original = ledger
         .as_ref()
         .and_then(|ledger| ledger.original_at(&folder.join("config.json").to_string_lossy()))
-        .filter(|original| original.is_ours(&sha256(&bytes)));
+        .filter(|original| wrote(original, &bytes));
     let is_there = original.is_some();
     let bytes = original.map_or(bytes, |original| original.bytes);
     let system = Node::new(&setup.config.host);

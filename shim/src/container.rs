@@ -37,6 +37,12 @@ impl<'a> Container<'a> {
         Ok(Self { call, setup, low_level, root, key })
     }
 
+    /// The same where there is no low-level runtime, for who only judges.
+    pub(crate) fn without_low_level(call: &'a Call<'a>, setup: &'a Setup) -> Self {
+        let (low_level, root) = (PathBuf::new(), PathBuf::new());
+        Self { key: Key::of("", call.id), call, setup, low_level, root }
+    }
+
     /// The low-level runtime that made the container, which alone can read its state.
     pub(crate) fn made_by(&self) -> PathBuf {
         let ledger = Ledger::open_existing(self.setup.state_dir());

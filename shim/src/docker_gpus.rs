@@ -4,11 +4,14 @@
 use contract::config::DockerGpus;
 use contract::json::Node;
 use contract::request::Words;
-use contract::{Refusal, visible};
+use contract::{Code, Refusal, visible};
 use guard::System;
 
 use crate::setup::Setup;
 use crate::words::{Place, place};
+
+/// What Docker says in it counts.
+const VARIABLE: &str = "NVIDIA_VISIBLE_DEVICES=";
 
 /// Names that Docker knows the hook by.
 const NAMES: [&str; 2] = ["nvidia-container-runtime-hook", "nvidia-container-toolkit"];
@@ -32,13 +35,27 @@ pub(crate) fn hooks(spec: &Node<'_>, setup: &Setup, system: &dyn System) -> Vec<
     list.iter().enumerate().filter(|(_, hook)| is_one(hook)).map(|(index, _)| index).collect()
 }
 
-/// What Docker says in variables. It writes a number of GPUs as the first so many indexes, which name none.
+/// What Docker says in variables, behind those of the image: its own is the last. It writes a number of GPUs as the first so
+/// many indexes, which name none.
 ///
 /// # Errors
-/// As [`visible::said`].
+/// As [`visible::said`]; `INVALID_GPU_REQUEST` where it names nothing.
 pub(crate) fn words(spec: &Node<'_>, setup: &Setup) -> Result<Words, Refusal> {
     let entries = spec.path(&["process", "env"]).map(Node::items).unwrap_or_default();
-    let said = visible::said(entries, &[], &setup.config.policy.capabilities.0)?.words;
+    let is_it = |entry: &Node<'_>| entry.as_str().is_some_and(|entry| entry.starts_with(VARIABLE));
+    let last = entries.iter().rposition(is_it);
+    let entries: Vec<Node<'_>> = entries
+        .iter()
+        .enumerate()
+        .filter(|(at, entry)| !is_it(entry) || Some(*at) == last)
+        .map(|(_, e)| e.clone())
+        .collect();
+    let said = visible::said(&entries, &[], &setup.config.policy.capabilities.0)?.words;
+    if said.value("ids").is_none() {
+        let message = "docker's --gpus names no GPU";
+        let help = "ask for at least one, or leave the option out";
+        return Err(Refusal::new(Code::InvalidGpuRequest, "docker-gpus", message, help).at("/process/env", ""));
+    }
     let names = || said.value("ids").unwrap_or_default().split(',');
     let mut words = Words::default();
     if names().enumerate().all(|(index, name)| name.parse() == Ok(index)) {

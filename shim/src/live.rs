@@ -20,6 +20,7 @@ use crate::grant::trusted;
 use crate::injected::Judged;
 use crate::lowlevel::{self, Seen};
 use crate::made;
+use crate::precreate::wrote;
 use crate::setup::Setup;
 use crate::verify::{Created, Wrong};
 
@@ -160,7 +161,7 @@ impl Subject<'_> {
             return (list, None);
         };
         let written = match std::fs::read(&original.config_path) {
-            Ok(bytes) if original.is_ours(&sha256(&bytes)) => bytes,
+            Ok(bytes) if wrote(&original, &bytes) => bytes,
             Ok(_) => {
                 add("spec", format!("{} is not what was written for this container", original.config_path));
                 Vec::new()

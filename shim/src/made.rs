@@ -76,9 +76,9 @@ impl Made<'_> {
 
     fn verified(&self, pid_file: &Path) -> Result<(), String> {
         let init = handover::read_pid(pid_file);
-        if let (Some(_), Ok(init)) = (&self.contract, &init) {
+        if let (Some(contract), Ok(init)) = (&self.contract, &init) {
             let ledger = Ledger::open(self.container.setup.state_dir()).map_err(|e| e.to_string())?;
-            ledger.started(&self.container.key, *init).map_err(|e| e.to_string())?;
+            ledger.started(&self.container.key, &contract.gpus, *init).map_err(|e| e.to_string())?;
         }
         if self.container.setup.config.policy.verify == Verify::Off {
             return Ok(());

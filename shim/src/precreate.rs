@@ -11,6 +11,7 @@ use contract::json::{self, Node as Json};
 use contract::key::sha256;
 use contract::{Code, Refusal};
 use guard::System;
+use ledger::Original;
 use node::process::{self, Process};
 use node::{Mode, Node};
 use serde_json::json;
@@ -72,6 +73,11 @@ pub(crate) fn meaning(bytes: &[u8]) -> String {
     sha256(spec.to_string().as_bytes())
 }
 
+/// Whether these bytes are what we wrote: as they are, or as an engine wrote them again.
+pub(crate) fn wrote(original: &Original, bytes: &[u8]) -> bool {
+    original.is_ours(&sha256(bytes)) || original.is_ours(&meaning(bytes))
+}
+
 /// The spec with what was granted and changed; nothing when it stays as it came.
 fn edited(setup: &Setup, text: &[u8]) -> Result<Option<Vec<u8>>, Vec<Refusal>> {
     let one = |refusal| vec![refusal];
@@ -82,37 +88,40 @@ fn edited(setup: &Setup, text: &[u8]) -> Result<Option<Vec<u8>>, Vec<Refusal>> {
     let words = ["create", "--bundle", &named, id];
     let words = words.get(..if id.is_empty() { 3 } else { 4 }).unwrap_or_default();
     let Parsed::Ours(call) = argv::parse(words).map_err(one)? else { return Ok(None) };
-    let container = Container::of(&call, setup).map_err(one)?;
+    let (container, broken) = match Container::of(&call, setup) {
+        Ok(container) => (container, None),
+        // The engine has its own runtime, and who asks for no GPU needs none of ours.
+        Err(refusal) => (Container::without_low_level(&call, setup), Some(refusal)),
+    };
     let bundle =
         Bundle { path: path.clone(), bytes: text.to_vec(), mode: Mode { mode: 0o600, uid: 0, gid: 0 }, loose: None };
-    if id.is_empty() {
-        return unnamed(&container, &bundle).map(|()| None);
+    if id.is_empty() || broken.is_some() {
+        return ungranted(&container, &bundle, broken).map(|()| None);
     }
     let engine = process::of(std::os::unix::process::parent_id()).unwrap_or_else(process::me);
     let aside = Aside {
         edited: RefCell::default(),
         meaning,
         engine,
-        refusal: unwatched(&spec, setup).or_else(|| no_image(&spec)),
+        refusal: unwatched(&spec, setup).or_else(|| no_image(&spec)).or_else(|| no_bundle(&path)),
     };
     create::steps(&container, &bundle, Some(&aside), |_| Ok(()))?;
     Ok(Some(aside.edited.into_inner()).filter(|edited| !edited.is_empty()))
 }
 
-/// A container that cannot be told from others: without a control group of its own it has no device filter either. The hook
-/// `createRuntime` judges what is made of it.
-fn unnamed(container: &Container<'_>, bundle: &Bundle) -> Result<(), Vec<Refusal>> {
+/// A container that gets no GPU: because what keeps GPUs from all is `broken`, or because it cannot be told from others, and
+/// without a control group of its own has no device filter either. The hook `createRuntime` judges what is made of it.
+fn ungranted(container: &Container<'_>, bundle: &Bundle, broken: Option<Refusal>) -> Result<(), Vec<Refusal>> {
     let setup = container.setup;
     let system = Node::new(&setup.config.host);
-    let low_level = Seen::of(setup, Some(&container.low_level));
+    let low_level = Seen::of(setup, Some(&*container.low_level).filter(|_| broken.is_none()));
     let judged = Judged::new(&bundle.bytes);
     let mut decision = decide(&judged, &bundle.path, &low_level, setup, &system, None, None);
     if decision.refusals.is_empty() && decision.wants_gpu() {
         let message = "the engine names no control group of the container's own, which would keep it to its GPU";
         let help = "leave out what disables control groups (--cgroups)";
-        decision
-            .refusals
-            .push(Refusal::new(Code::Policy, "hook-no-cgroup", message, help).at("/linux/cgroupsPath", ""));
+        let unnamed = || Refusal::new(Code::Policy, "hook-no-cgroup", message, help).at("/linux/cgroupsPath", "");
+        decision.refusals.push(broken.unwrap_or_else(unnamed));
     }
     if decision.refusals.is_empty() {
         return Ok(());
@@ -122,6 +131,9 @@ fn unnamed(container: &Container<'_>, bundle: &Bundle) -> Result<(), Vec<Refusal
     record::refused(container, bundle, None, &refusals);
     Err(refusals)
 }
+
+/// Stands for a bundle that is not known.
+const NOWHERE: &str = "/";
 
 /// Podman and CRI-O name a container's control group after it: `libpod-<id>`, or `<slice>:libpod:<id>` for systemd. No tenant
 /// has a say in that.
@@ -141,7 +153,16 @@ fn bundle_of(spec: &Json<'_>, id: &str) -> PathBuf {
         Some(driver.with_file_name(name).join(id).join("userdata"))
     };
     let folder = root.and_then(|root| beside(root.ancestors().nth(2)?));
-    folder.filter(|folder| !id.is_empty() && folder.is_dir()).unwrap_or_else(|| "/".into())
+    folder.filter(|folder| !id.is_empty() && folder.is_dir()).unwrap_or_else(|| NOWHERE.into())
+}
+
+/// Why nothing is granted, where nobody can tell which folder is the container's own: files for it would lie in one for all.
+fn no_bundle(bundle: &Path) -> Option<Refusal> {
+    let message =
+        "the container's folder is not beside its storage (--rootfs, transient_store): nothing can be kept for it";
+    let help = "start it with the runtime quilt-gpu, or from an image";
+    let refusal = || Refusal::new(Code::Policy, "hook-no-bundle", message, help).at("/root/path", "");
+    (bundle == Path::new(NOWHERE)).then(refusal)
 }
 
 /// Why nothing is granted, where nobody would verify it: the engine's other hooks stand in the spec by now.

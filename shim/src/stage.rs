@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use contract::json::{self, MAX_BYTES, Node as Json};
-use contract::key::{Key, sha256};
+use contract::key::Key;
 use contract::request::Asked;
 use contract::{Code, Refusal};
 use guard::Numbers;
@@ -13,7 +13,7 @@ use node::Node;
 
 use crate::bundle::{self, Bundle};
 use crate::container::key_for_hook;
-use crate::create::numbers;
+use crate::create::{in_held_cgroup, numbers};
 use crate::decide::{Decision, decide};
 use crate::edits;
 use crate::fallback;
@@ -127,10 +127,7 @@ fn prepared(setup: &Setup, ledger: &Ledger, id: &str, bundle: &Bundle) -> Option
 
 /// The original of what we wrote, or what an engine wrote that was given it.
 fn original_of(ledger: &Ledger, key: &Key, bundle: &Bundle) -> Option<Original> {
-    let is_ours = |original: &Original| {
-        original.is_ours(&sha256(&bundle.bytes)) || original.is_ours(&precreate::meaning(&bundle.bytes))
-    };
-    ledger.original(key).filter(is_ours)
+    ledger.original(key).filter(|original| precreate::wrote(original, &bundle.bytes))
 }
 
 fn bundle_of(state: &State) -> Result<Bundle, Refusal> {
@@ -205,14 +202,21 @@ fn judge(
         return Err(untrusted());
     }
     if key.is_none() {
+        // Nobody asked before it was made, as of a build.
+        let cgroup = decision.spec.path(&["linux", "cgroupsPath"]).and_then(Json::as_str).unwrap_or_default();
+        if let Some(refusal) = in_held_cgroup(cgroup, ledger, &Key::of("", id)).filter(|_| !cgroup.is_empty()) {
+            return Err(one(refusal));
+        }
         return without_contract(&decision, bundle, pid, setup, &system).map_err(one);
     }
     if let Some(refusal) = contract.as_ref().and_then(|_| bundle.holds_no_gpu(&decision.spec, &system)) {
         return Err(one(refusal));
     }
     granted(&decision, bundle, pid, contract.as_ref(), setup, &system).map_err(one)?;
-    let begun = held.zip(node::process::of(pid)).filter(|_| contract.is_some());
-    begun.map_or(Ok(()), |((key, ledger), init)| ledger.started(key, init)).map_err(|e| one(e.into()))
+    let begun = held.zip(node::process::of(pid)).zip(contract.as_ref());
+    begun
+        .map_or(Ok(()), |(((key, ledger), init), contract)| ledger.started(key, &contract.gpus, init))
+        .map_err(|e| one(e.into()))
 }
 
 /// A container that the runtime made: what stands in its spec was granted or changed by us.

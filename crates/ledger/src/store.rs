@@ -189,13 +189,20 @@ impl Ledger {
         Ok(gpus)
     }
 
-    /// Keeps in the leases of a key which process its container began with.
+    /// Keeps in the leases of a key, which are on these GPUs, which process its container began with.
     ///
     /// # Errors
-    /// They cannot be written; what they said before still stands there.
-    pub fn started(&self, key: &Key, init: Process) -> Result<(), LedgerError> {
+    /// A lease is gone: somebody took the creator for dead. Or they cannot be written; what they said before still stands there.
+    pub fn started(&self, key: &Key, gpus: &[Granted], init: Process) -> Result<(), LedgerError> {
         let locked = self.lock()?;
-        for name in self.names()?.iter().filter(|name| name.tag == key.as_str()) {
+        let own: Vec<Name> = self.names()?.into_iter().filter(|name| name.tag == key.as_str()).collect();
+        if let Some(gpu) = gpus.iter().find(|gpu| own.iter().all(|name| name.slot != slot::of(gpu))) {
+            return Err(LedgerError(format!(
+                "the lease on {} was taken back while the container was made",
+                gpu.name()
+            )));
+        }
+        for name in &own {
             let Ok(mut lease) = self.read(name) else { continue };
             if let HeldBy::Container { made: Some(made), .. } = &mut lease.holder {
                 made.init = Some((init.pid, init.start));

@@ -229,9 +229,9 @@ fn refresh(context: &mut Context<'_>, json: bool, asked: &Refresh) -> Result<Exi
     };
     let not_made = failed.clone().map(|message| Finding { code: "nodes-not-made".into(), stops: false, message });
     let refreshed = inventory::refresh(&context.setup, not_made).map_err(Failure::Internal)?;
-    // Kept as it is, and no GPU can be granted of it: the same call may find more later.
-    let stopped = refreshed.inventory.findings.iter().any(|finding| finding.stops);
-    let exit = if (settled || asked.wait.is_none()) && !stopped { Exit::Done } else { Exit::NotReady };
+    // There are GPUs, and no driver: the same call may find it later.
+    let driver = !refreshed.inventory.findings.iter().any(|finding| finding.code == "driver-missing");
+    let exit = if driver && (settled || asked.wait.is_none()) { Exit::Done } else { Exit::NotReady };
     // What policy asks for each time is a finding; who asked now is told.
     if let Some(why) = failed.filter(|_| asked.told) {
         return Err(Failure::Internal(why));

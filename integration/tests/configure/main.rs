@@ -218,8 +218,10 @@ fn podman() -> Result<()> {
         say(format_args!("{test}: {}", engine.versions()?));
         let rootfs = Rootfs::debian_like(site.join("debian"), Path::new(PROBE))?;
         Engine::import(&engine, IMAGE, &rootfs, &[], &[])?;
-        // Its own /etc/containers, with what its file says beside the runtimes.
-        let etc = engine.folder().join("etc/containers");
+        // Its own /etc/containers, with what its file says beside the runtimes. Below another name than what the room's own
+        // /etc is made of, which nobody sees from outside.
+        let root = engine.folder().join("told");
+        let etc = root.join("etc/containers");
         fs::create_dir_all(&etc).unwrap();
         let mut settle = engine.in_room("sh");
         let script = "cp -a /etc/containers/. \"$0\" && mount --bind \"$0\" /etc/containers";
@@ -242,7 +244,7 @@ fn podman() -> Result<()> {
         assert!(!podman(&name)?.ok(), "known before it was told");
 
         let file = "etc/containers/containers.conf.d/quilt-gpu.conf";
-        let told = Told::new(&site, engine.folder(), "podman", file, &[])?;
+        let told = Told::new(&site, &root, "podman", file, &[])?;
         told.tell()?;
         has_one(podman(&[&own[..], &PROBE_ALL].concat())?, "by default")?;
         has_one(podman(&[&["--runtime=quilt-gpu"], &own[..], &PROBE_ALL].concat())?, "by name")?;

@@ -143,7 +143,10 @@ impl Run<'_> {
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let points = table.lines().filter_map(|line| line.split(' ').nth(4));
         let strange = points.filter(|at| Path::new(at).starts_with(site) && !Path::new(at).starts_with(site.join(OWN)));
-        strange.map(|at| format!("mounted at {at}")).collect()
+        // runc's copy of itself, for as long as it starts a container beside this one.
+        let left = strange
+            .filter(|at| !Path::new(at).file_name().is_some_and(|name| name.to_string_lossy().starts_with("runc.")));
+        left.map(|at| format!("mounted at {at}")).collect()
     }
 
     fn write(&self) -> Result<Bundle> {

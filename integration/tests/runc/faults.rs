@@ -149,7 +149,7 @@ fn are_caught(test: &str, low_level: &str) -> Result<()> {
             assert_eq!(bench.runc.state(&id)?, None, "{test} {id}");
             bench.site.wait_no_leases()?;
             // There the hook sees another spec than was written, whatever the difference is.
-            let word = if verb == "run" && edits { "is not what the runtime wrote" } else { word };
+            let word = if verb == "run" && edits { "is not what was written for this container" } else { word };
             let failed = bench.site.quilt.audit().into_iter().rev().find(|record| record["kind"] == "verify-failed");
             let failed = failed.unwrap_or_default();
             assert!(failed["container"] == id && failed["message"].to_string().contains(word), "{test} {id}: {failed}");

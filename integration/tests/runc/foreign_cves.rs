@@ -187,20 +187,23 @@ fn cve_2026_53492_a_checkpoint_brings_no_gpu() -> Result<()> {
     let Some(bench) = Bench::new("cve_2026_53492", 2)? else { return Ok(()) };
     let image = bench.site.join("image");
     fs::create_dir(&image).unwrap();
-    let cdi = |spec: Spec| spec.annotation("cdi.k8s.io/gpu_0", "nvidia.com/gpu=all");
+    let cdi = |kind: &str| Spec::new().annotation("cdi.k8s.io/gpu_0", kind);
     for (id, spec, refusal) in [
-        ("words", cdi(Spec::new()).annotation("quilt.gpu/count", "1"), "cannot be restored from a checkpoint"),
-        ("variable", cdi(Spec::new()).env("QUILT_GPU_COUNT", "1"), "cannot be restored from a checkpoint"),
-        ("node", cdi(Spec::new()).device("/dev/nvidia0", 'c', 195, 0), "TENANT_GPU_DEVICE"),
-        ("rule", cdi(Spec::new()).allow('c', Some(195), None, "rw"), "TENANT_GPU_RULE"),
+        ("words", Spec::new().annotation("quilt.gpu/count", "1"), "cannot be restored from a checkpoint"),
+        ("variable", Spec::new().env("QUILT_GPU_COUNT", "1"), "cannot be restored from a checkpoint"),
+        ("ours", cdi("quilt.gpu/device=nvidia0"), "cannot be restored from a checkpoint"),
+        ("nvidias", cdi("nvidia.com/gpu=all"), "FOREIGN_GPU_INJECTION"),
+        ("node", Spec::new().device("/dev/nvidia0", 'c', 195, 0), "TENANT_GPU_DEVICE"),
+        ("rule", Spec::new().allow('c', Some(195), None, "rw"), "TENANT_GPU_RULE"),
         // runc says that there is no checkpoint, of a spec that still opens nothing.
-        ("annotation", cdi(Spec::new()), ""),
+        ("annotation", cdi("vendor.example/nic=0"), ""),
     ] {
         let bundle = bench.sharing(id, &spec)?;
         let (folder, image) = (bundle.path.to_string_lossy(), image.to_string_lossy());
         let answer = bench.runc.call(id, &["restore", "--bundle", &folder, "--image-path", &image, id])?;
         assert!(!answer.ok() && answer.stderr.contains(refusal), "{id}: {answer:?}");
-        let ours = ["POLICY", "TENANT_GPU", "UNSAFE_SPEC"].iter().any(|code| answer.stderr.contains(code));
+        let ours =
+            ["POLICY", "TENANT_GPU", "UNSAFE_SPEC", "FOREIGN_GPU"].iter().any(|code| answer.stderr.contains(code));
         assert_eq!(ours, !refusal.is_empty(), "{id}: {answer:?}");
         if refusal.is_empty() {
             let config = bundle.read()?;

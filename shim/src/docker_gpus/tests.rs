@@ -20,6 +20,8 @@ fn said(env: &[&str]) -> Result<Option<(u32, String, String)>, String> {
 #[test]
 fn what_docker_writes_for_each_form_of_its_option() {
     let visible = |value: &str| format!("NVIDIA_VISIBLE_DEVICES={value}");
+    // The option is there, so that starting without a GPU would be no answer.
+    let nothing = || Err("INVALID_GPU_REQUEST /process/env".to_owned());
     let gpus = |count, ids: &str| Ok(Some((count, ids.to_owned(), "compute,utility".to_owned())));
     for (value, expected) in [
         ("0", gpus(1, "")),
@@ -30,14 +32,16 @@ fn what_docker_writes_for_each_form_of_its_option() {
         ("0,2", gpus(2, "0,2")),
         ("1,0", gpus(2, "1,0")),
         ("0,GPU-1a2b", gpus(2, "0,GPU-1a2b")),
-        ("", Ok(None)),
-        ("none", Ok(None)),
-        ("GPU-1a2b,void", Ok(None)),
+        ("", nothing()),
+        ("none", nothing()),
+        ("GPU-1a2b,void", nothing()),
     ] {
-        // The image's stands before Docker's, and says more.
-        assert_eq!(said(&["NVIDIA_VISIBLE_DEVICES=all", &visible(value)]), expected, "{value:?}");
+        // The image's stands before Docker's, and says more, or less.
+        for image in ["all", "void", "none", ""] {
+            assert_eq!(said(&[&visible(image), &visible(value)]), expected, "{image:?} {value:?}");
+        }
     }
-    assert_eq!(said(&["A=b"]), Ok(None));
+    assert_eq!(said(&["A=b"]), nothing());
     for (value, expected) in
         [("all", "compute,utility"), ("utility", "utility"), ("compute,video,utility", "compute,utility")]
     {

@@ -560,7 +560,7 @@ fn a_gpu_that_a_process_outside_the_cgroup_has_open_drains() {
     let a = holder(&world, "a", 1);
     world.with(|w| (w.mounts, w.open) = (Some(77), Some((99, 0))));
     ledger.grant(&node, &count(2), &a).unwrap();
-    ledger.started(&a.key, Process { pid: 5, start: 7 }).unwrap();
+    ledger.started(&a.key, &[], Process { pid: 5, start: 7 }).unwrap();
     // The one that is open stays; the other is free.
     assert_eq!(ledger.release(&a.key).unwrap(), [GPU1]);
     let left = ledger.leases().unwrap();
@@ -573,6 +573,6 @@ fn a_gpu_that_a_process_outside_the_cgroup_has_open_drains() {
     assert_eq!(pcis(&ledger.grant(&node, &ids(&["nvidia0"]), &holder(&world, "b", 2)).unwrap()), [GPU0]);
     // Processes of a container that had a pid namespace of its own ended with its first: nobody looks for any.
     world.with(|w| (w.mounts, w.open) = (None, Some((99, 0))));
-    ledger.started(&holder(&world, "b", 2).key, Process { pid: 6, start: 7 }).unwrap();
+    ledger.started(&holder(&world, "b", 2).key, &[], Process { pid: 6, start: 7 }).unwrap();
     assert_eq!(ledger.release(&holder(&world, "b", 2).key).unwrap(), [GPU0]);
 }
