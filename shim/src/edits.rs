@@ -129,19 +129,7 @@ pub(crate) fn run_hooks(hook: &Path, config: &Path, key: &str) -> Vec<Hook> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn node(mode: u32, gid: u32) -> DeviceNode {
-        DeviceNode {
-            path: "/dev/nvidia0".into(),
-            host_path: "/dev/nvidia0".into(),
-            major: 195,
-            minor: 0,
-            mode,
-            uid: 0,
-            gid,
-            role: contract::inventory::Role::Compute,
-        }
-    }
+    use crate::groups::tests::node;
 
     /// B10: the entry of a tenant would be made instead of the granted one, or beside it under another spelling.
     #[test]

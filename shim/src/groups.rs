@@ -72,10 +72,10 @@ impl Mapping {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn node(mode: u32, gid: u32) -> DeviceNode {
+    pub(crate) fn node(mode: u32, gid: u32) -> DeviceNode {
         DeviceNode {
             path: "/dev/nvidia0".into(),
             host_path: "/dev/nvidia0".into(),

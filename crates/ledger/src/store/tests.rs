@@ -576,3 +576,18 @@ fn a_gpu_that_a_process_outside_the_cgroup_has_open_drains() {
     ledger.started(&holder(&world, "b", 2).key, &[], Process { pid: 6, start: 7 }).unwrap();
     assert_eq!(ledger.release(&holder(&world, "b", 2).key).unwrap(), [GPU0]);
 }
+
+/// Somebody took the creator for dead meanwhile: the container would run beside the next one with its GPU.
+#[test]
+fn a_container_starts_only_with_all_its_leases() {
+    let (dir, world, node) = (state(), World::new(), inventory(2));
+    let ledger = ledger(&dir, &world);
+    let a = holder(&world, "a", 1);
+    let gpus = ledger.grant(&node, &count(2), &a).unwrap();
+    let init = Process { pid: 5, start: 7 };
+    ledger.started(&a.key, &gpus, init).unwrap();
+    ledger.release(&a.key).unwrap();
+    assert!(ledger.started(&a.key, &gpus, init).unwrap_err().to_string().contains("was taken back"));
+    ledger.grant(&node, &count(1), &a).unwrap();
+    assert!(ledger.started(&a.key, &gpus, init).is_err(), "one of two is not all");
+}
