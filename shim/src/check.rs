@@ -89,7 +89,7 @@ fn judged(
     let bytes = original.map_or(bytes, |original| original.bytes);
     let system = Node::new(&setup.config.host);
     let low_level = Seen::of(setup, setup.low_level().ok().as_deref());
-    let spec = Judged::new(&bytes);
+    let spec = Judged::dry(&bytes, inventory);
     let mut decision = decide(&spec, &folder, &low_level, setup, &system, None, instead);
     let mut notes = std::mem::take(&mut decision.judgement.notes);
     let mut verdict =

@@ -20,9 +20,14 @@ use crate::words;
 /// What our file sets, with the driver capabilities that it was made for.
 pub(crate) const MADE_FOR: &str = "QUILT_GPU_CDI=";
 
+/// How a dry run sees the node.
+type View<'b> = &'b dyn Fn() -> Result<Inventory, Refusal>;
+
 /// A spec, and what is judged of it: all but what an engine put in for us.
 pub(crate) struct Judged<'b> {
     given: &'b [u8],
+    /// None: by the stored inventory, which is made anew where it is stale.
+    node: Option<View<'b>>,
     taken: OnceCell<Taken>,
 }
 
@@ -39,7 +44,12 @@ struct Taken {
 
 impl<'b> Judged<'b> {
     pub(crate) fn new(given: &'b [u8]) -> Self {
-        Self { given, taken: OnceCell::new() }
+        Self { given, node: None, taken: OnceCell::new() }
+    }
+
+    /// One that changes nothing on the node, whatever is looked up.
+    pub(crate) fn dry(given: &'b [u8], node: View<'b>) -> Self {
+        Self { given, node: Some(node), taken: OnceCell::new() }
     }
 
     /// The spec as it is judged.
@@ -50,7 +60,7 @@ impl<'b> Judged<'b> {
         let spec = json::parse_oci(self.given)?;
         // Nearly all containers end here: nothing but their variables was looked at.
         let Some(mark) = mark(&spec) else { return Ok(spec) };
-        match &self.taken.get_or_init(|| taken(self.given, &spec, mark, setup)).rest {
+        match &self.taken.get_or_init(|| self.taken_out(&spec, mark, setup)).rest {
             Some(rest) => json::parse_oci(rest),
             None => Ok(spec),
         }
@@ -59,6 +69,18 @@ impl<'b> Judged<'b> {
     /// Its bytes, once it was read.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.taken.get().and_then(|taken| taken.rest.as_deref()).unwrap_or(self.given)
+    }
+
+    fn taken_out(&self, spec: &Node<'_>, mark: (usize, &str), setup: &Setup) -> Taken {
+        match found(spec, mark, setup, self.node) {
+            Ok(None) => Taken::default(),
+            Err(refusal) => Taken { found: Some(Err(refusal)), ..Taken::default() },
+            Ok(Some((words, without))) => match cdi::without(self.given, spec, &without) {
+                Ok((rest, removed)) => Taken { found: Some(Ok(words)), rest: Some(rest), removed, without },
+                // A spec of another shape: the guard says where.
+                Err(_) => Taken::default(),
+            },
+        }
     }
 
     /// The request that was found in what an engine put in, or why it is none.
@@ -94,20 +116,13 @@ fn mark<'s>(spec: &'s Node<'_>) -> Option<(usize, &'s str)> {
     entries.find_map(|(index, entry)| Some((index, entry.as_str()?.strip_prefix(MADE_FOR)?)))
 }
 
-fn taken(bytes: &[u8], spec: &Node<'_>, mark: (usize, &str), setup: &Setup) -> Taken {
-    match found(spec, mark, setup) {
-        Ok(None) => Taken::default(),
-        Err(refusal) => Taken { found: Some(Err(refusal)), ..Taken::default() },
-        Ok(Some((words, without))) => match cdi::without(bytes, spec, &without) {
-            Ok((rest, removed)) => Taken { found: Some(Ok(words)), rest: Some(rest), removed, without },
-            // A spec of another shape: the guard says where.
-            Err(_) => Taken::default(),
-        },
-    }
-}
-
 /// The request in what an engine put in, and what that is.
-fn found(spec: &Node<'_>, mark: (usize, &str), setup: &Setup) -> Result<Option<(Words, Without)>, Refusal> {
+fn found(
+    spec: &Node<'_>,
+    mark: (usize, &str),
+    setup: &Setup,
+    node: Option<View<'_>>,
+) -> Result<Option<(Words, Without)>, Refusal> {
     let devices = spec.path(&["linux", "devices"]).map(Node::items).unwrap_or_default();
     // An image may have the variable too: no container without GPUs waits for a driver.
     let is_control =
@@ -115,7 +130,10 @@ fn found(spec: &Node<'_>, mark: (usize, &str), setup: &Setup) -> Result<Option<(
     if !devices.iter().any(is_control) {
         return Ok(None);
     }
-    let inventory = grant::fresh(setup, || grant::read_inventory(setup))?;
+    let inventory = match node {
+        Some(node) => node(),
+        None => grant::fresh(setup, || grant::read_inventory(setup)),
+    }?;
     let granted = granted(&inventory, devices);
     if granted.is_empty() {
         return Ok(None);

@@ -16,7 +16,7 @@ use node::process::Process;
 use crate::create::numbers;
 use crate::decide::decide;
 use crate::fallback;
-use crate::grant::trusted;
+use crate::grant::{read_inventory, trusted};
 use crate::injected::Judged;
 use crate::lowlevel::{self, Seen};
 use crate::made;
@@ -192,7 +192,8 @@ impl Subject<'_> {
         let bundle = Path::new(&original.config_path).parent().unwrap_or(Path::new("/"));
         let system = Node::new(&self.setup.config.host);
         let named = guard::Call { id: &self.recorded.container, no_pivot: false };
-        let spec = Judged::new(&original.bytes);
+        let stored = || read_inventory(self.setup);
+        let spec = Judged::dry(&original.bytes, &stored);
         let judged = |instead| decide(&spec, bundle, &low_level, self.setup, &system, Some(named), instead);
         let mut decision = judged(None);
         if contract.is_none() && fallback::is_cpu(&decision.asked) {

@@ -1,5 +1,7 @@
 //! A dry run tells everything that is wrong at once, each so that it can be acted on.
 
+use contract::Code;
+
 use super::*;
 
 /// Eleven kinds of problems, from the request to the command's working folder.
@@ -116,4 +118,27 @@ fn what_create_refuses_of_a_bundle_is_told_before() {
     other.kill().unwrap();
     other.wait().unwrap();
     assert!(found.contains(&"ns-path"), "{found:?}");
+}
+
+/// A spec with devices of our CDI file is judged by the node as the caller sees it: nothing is made anew for a dry run.
+#[test]
+fn a_dry_run_refreshes_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let text = |name: &str| folder.path().join(name).display().to_string();
+    let mut setup = Setup::read(&folder.path().join("etc/config.toml"));
+    (setup.config.paths.state_dir, setup.config.paths.log_dir) = (text("state"), text("log"));
+    setup.config.paths.helper = text("helper");
+    std::fs::write(text("helper"), format!("#!/bin/sh\ntouch {}\n", text("refreshed"))).unwrap();
+    std::fs::set_permissions(text("helper"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let control = r#"{"path":"/dev/nvidiactl","type":"c","major":195,"minor":255}"#;
+    let spec = format!(r#"{{"process":{{"env":["QUILT_GPU_CDI=compute"]}},"linux":{{"devices":[{control}]}}}}"#);
+    std::fs::write(text("config.json"), &spec).unwrap();
+    let seen = || Err(Refusal::new(Code::DriverNotReady, "facts", "as it is seen", "look again"));
+    let verdict = check(Path::new(&text("config.json")), &setup, seen).unwrap();
+    assert!(verdict.refusals.iter().any(|refusal| refusal.message == "as it is seen"), "{:?}", verdict.refusals);
+    assert!(!folder.path().join("refreshed").exists());
+    // What create does with the same spec, so that there was something to miss.
+    let _ = Judged::new(spec.as_bytes()).spec(&setup).unwrap();
+    assert!(folder.path().join("refreshed").exists());
 }
