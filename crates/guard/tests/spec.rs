@@ -125,6 +125,26 @@ fn foreign_injectors() {
     }
 }
 
+/// Docker's GPU hook that is taken for a request goes, that one alone, and from no other stage.
+#[test]
+fn dockers_hook_that_is_a_request() {
+    let two =
+        r#"[{"path":"/usr/bin/nvidia-container-runtime-hook"},{"path":"/usr/bin/nvidia-container-runtime-hook"}]"#;
+    for (stage, replaced, expected) in [
+        ("prestart", &[0, 1][..], ["ok", ""]),
+        ("prestart", &[1], [FOREIGN, "/hooks/prestart/0"]),
+        ("createRuntime", &[0], [FOREIGN, "/hooks/createRuntime/0"]),
+    ] {
+        let spec = Spec { hooks: format!(r#"{{"{stage}":{two}}}"#), ..Spec::default() };
+        let judgement = judge(&spec, &By { replaced, ..gpu() });
+        let at = judgement.refusals.first().map_or("", |refusal| refusal.at.as_str());
+        assert_eq!([verdict(&judgement).split(',').next().unwrap(), at], expected, "{stage} {replaced:?}");
+        assert_eq!(judgement.changes.drop_prestart, replaced);
+        let noted = judgement.notes.iter().filter(|note| note.rule == "hook-replaced").count();
+        assert_eq!(noted, if stage == "prestart" { replaced.len() } else { 0 });
+    }
+}
+
 #[test]
 fn a_foreign_injector_comes_first() {
     let node = r#"[{"path":"/dev/nvidia0","type":"c","major":195,"minor":0}]"#;

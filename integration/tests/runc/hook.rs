@@ -23,14 +23,17 @@ impl<'a> Hooked<'a> {
     }
 
     fn bundle(&self, id: &str, spec: Spec) -> Result<Bundle> {
+        self.bench.bundle(&format!("{}-{id}", self.stage), &self.with_hook(spec))
+    }
+
+    fn with_hook(&self, spec: Spec) -> Spec {
         let hook = json!({
             "path": self.bench.site.quilt.hook().to_string_lossy(),
             "args": ["quilt-gpu-hook", self.stage, "--config", self.bench.site.quilt.config().to_string_lossy()],
             "env": ["QUILT_TEST=1"],
         });
         let stage = self.stage.to_owned();
-        let add = move |spec: &mut Value| spec["hooks"][stage] = json!([hook]);
-        self.bench.bundle(&format!("{}-{id}", self.stage), &spec.edit(add))
+        spec.edit(move |spec| spec["hooks"][stage] = json!([hook]))
     }
 
     /// A foreground run that writes `ran` to a folder of the machine if it gets that far.
@@ -88,6 +91,28 @@ fn the_hook_alone_lets_ordinary_containers_pass() -> Result<()> {
             assert!(answer.ok() && ran, "{stage} {id}: {answer:?}");
         }
     }
+    Ok(())
+}
+
+/// As of a build: `podman build --cgroup-parent` names any group, and no hook was asked before the container was made.
+#[test]
+fn no_container_lies_in_the_group_of_one_with_a_gpu() -> Result<()> {
+    let Some(bench) = Bench::new("no_container_lies_in_the_group_of_one_with_a_gpu", 1)? else { return Ok(()) };
+    let hooked = Hooked::new(&bench, "createRuntime")?;
+    let asking = Spec::new().env("QUILT_GPU_COUNT", "1");
+    bench.sleeper("holder", &asking)?;
+    let attempt = |id: &str| -> Result<Ran> {
+        let group = format!("{}/{id}", bench.group_of("holder", &asking));
+        let spec = hooked.with_hook(Spec::new().args(["true"])).cgroup(&group);
+        hooked.runc.run(id, &Bundle::new(bench.site.join(format!("bundle-{id}")), &spec, &bench.rootfs)?)
+    };
+    let refused = attempt("below")?;
+    assert!(!refused.ok() && refused.stderr.contains("in that of a container with a GPU"), "{refused:?}");
+    assert_eq!(hooked.runc.state("below")?, None);
+    // Beside it, and in its place once it is gone.
+    assert!(hooked.attempt("beside", Spec::new())?.1);
+    bench.runc.delete("holder", true)?.checked()?;
+    attempt("after")?.checked()?;
     Ok(())
 }
 
