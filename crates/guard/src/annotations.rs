@@ -39,9 +39,10 @@ const UNIT_UNSAFE: &[&str] = &[
 /// What Podman sets, and the harmless like of it: policy `hardened` knows no others.
 const UNIT_PLAIN: &[&str] =
     &["CollectMode", "FinalKillSignal", "KillMode", "KillSignal", "SendSIGHUP", "SendSIGKILL", "TimeoutStop"];
-/// crun's: a library that it loads, files that it opens for writing, sockets that it hands handles to, other handlers,
+/// runc's: where the bundle is, from which `exec` takes capabilities when it is given no process. crun's: a library that it loads, files that it opens for writing, sockets that it hands handles to, other handlers,
 /// cgroups given away; and CRIU's configuration file.
 const UNSAFE: &[&str] = &[
+    "bundle",
     "run.oci.seccomp.plugins",
     "run.oci.seccomp.receiver",
     "run.oci.pidfd_receiver",
@@ -76,6 +77,7 @@ fn is_unsafe(key: &str, value: &str, hardened: bool) -> bool {
         Some(property) => begins(property, UNIT_UNSAFE),
         // A name for a cgroup below the container's own, unless it climbs.
         None if key == "run.oci.systemd.subgroup" => value.split('/').any(|part| part == ".."),
-        None => UNSAFE.contains(&key) || begins(key, UNSAFE_BELOW),
+        // runc keeps them as `key=value`, so that a key ends for it at the first `=`.
+        None => key.split('=').next().is_some_and(|key| UNSAFE.contains(&key)) || begins(key, UNSAFE_BELOW),
     }
 }

@@ -18,6 +18,8 @@ use crate::{file, sys};
 const CACHED: ResolveFlag = ResolveFlag::from_bits_retain(0x20);
 /// A dead server does not answer at all; a live one answers much faster.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+/// The same for all slow paths of a spec: one can name thousands, and a server can answer each at the last moment.
+const PATIENCE_WITH_ALL: Duration = Duration::from_secs(10);
 
 /// A file's device (major, minor) and inode.
 pub(crate) type Id = ((u32, u32), u64);
@@ -65,11 +67,17 @@ pub(crate) fn patiently(path: &str) -> Result<Seen, Blind> {
     tell(resolve(path, ResolveFlag::empty()))
 }
 
+/// How long a path is waited for when others took so many milliseconds; none when it is not.
+pub(crate) fn limit(waited: u64) -> Option<Duration> {
+    let left = PATIENCE_WITH_ALL.checked_sub(Duration::from_millis(waited))?;
+    (!left.is_zero()).then_some(left.min(PATIENCE))
+}
+
 /// Looks behind a path in a child process. `Err`: it gave no answer in time, and other paths need not be waited for.
-pub(crate) fn in_child(path: &str) -> Result<Result<Seen, Blind>, String> {
+pub(crate) fn in_child(path: &str, limit: Duration) -> Result<Result<Seen, Blind>, String> {
     let answer =
-        sys::in_child(PATIENCE, || encode(&patiently(path))).map_err(|e| format!("no process to look at it: {e}"))?;
-    answer.as_deref().and_then(decode).ok_or_else(|| format!("no answer in time ({} s)", PATIENCE.as_secs()))
+        sys::in_child(limit, || encode(&patiently(path))).map_err(|e| format!("no process to look at it: {e}"))?;
+    answer.as_deref().and_then(decode).ok_or_else(|| format!("no answer in time ({} ms)", limit.as_millis()))
 }
 
 /// What was found, as a line of numbers and then the path or the reason.
@@ -179,6 +187,13 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(2));
         let long = "x".repeat(200_000);
         assert_eq!(sys::in_child(PATIENCE, || long.clone()).unwrap(), Some(long));
+    }
+
+    #[test]
+    fn late_answers_are_waited_for_together() {
+        let limits =
+            [0, 6_999, 7_000, 7_001, 9_999, 10_000, u64::MAX].map(|waited| limit(waited).map(|left| left.as_millis()));
+        assert_eq!(limits, [Some(3_000), Some(3_000), Some(3_000), Some(2_999), Some(1), None, None]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The machine as the guard sees it: [`guard::System`] on a real node.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use contract::config::Host;
 use guard::{Dir, Majors, Object, System};
@@ -26,8 +27,8 @@ pub struct Node {
     landmarks: OnceLock<Landmarks>,
     hierarchies: OnceLock<Result<Vec<String>, String>>,
     mounted: Mounted,
-    /// A path gave no answer in time: no other slow path is waited for.
-    stuck: AtomicBool,
+    /// Milliseconds that slow paths were waited for, together.
+    waited: AtomicU64,
     /// sysfs names no devices: it tells no vendors either.
     no_drm: AtomicBool,
 }
@@ -41,7 +42,7 @@ impl Node {
             landmarks: OnceLock::new(),
             hierarchies: OnceLock::new(),
             mounted: Mounted::default(),
-            stuck: AtomicBool::new(false),
+            waited: AtomicU64::new(0),
             no_drm: AtomicBool::new(false),
         }
     }
@@ -51,13 +52,16 @@ impl Node {
     }
 
     fn slowly(&self, path: &str) -> Result<Seen, Blind> {
-        if self.stuck.load(Ordering::Relaxed) {
-            return Err(Blind::Because("it was not waited for: another path gave no answer in time".to_owned()));
-        }
-        look::in_child(path).unwrap_or_else(|why| {
-            self.stuck.store(true, Ordering::Relaxed);
-            Err(Blind::Because(why))
-        })
+        let waited = self.waited.load(Ordering::Relaxed);
+        let Some(limit) = look::limit(waited) else {
+            return Err(Blind::Because("it was not waited for: others answered too late, or not at all".to_owned()));
+        };
+        let begun = Instant::now();
+        let told = look::in_child(path, limit);
+        // Who gives no answer has used up everybody's time.
+        let took = told.as_ref().map_or(u64::MAX, |_| u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+        self.waited.store(waited.saturating_add(took), Ordering::Relaxed);
+        told.unwrap_or_else(|why| Err(Blind::Because(why)))
     }
 
     fn object(&self, seen: Seen) -> Object {

@@ -1,6 +1,7 @@
 //! File systems that lie where a path does not tell: engines mount any type as a volume for whoever asks.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use integration::{Error, Result};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::case::{Bare, Case, Verdict, case, tree};
-use crate::life::{OWN, Run};
+use crate::life::{OWN, Outcome, Run};
 use crate::world::{World, node, shown};
 
 const UNSAFE: &str = "UNSAFE_SPEC";
@@ -58,7 +59,27 @@ pub(crate) fn cases() -> Vec<Case> {
         })
         .script("[ -e /t/file ] || exit 1")
         .bare(Bare::Closed),
+        case("A23 Q19", "a source whose server never answers", |run| tree(dead(run).join("x"), &[]))
+            .drive(unanswered)
+            .bare(Bare::Unasked("it waits for ever"))
+            .refused(UNSAFE, "mount-unresolvable"),
     ]
+}
+
+fn dead(run: &Run<'_>) -> PathBuf {
+    run.world.site.join(OWN).join(&run.id).join("dead")
+}
+
+/// The kernel asks a server that reads nothing. It is gone, and whoever still waits is told so, once its end is closed.
+fn unanswered(run: &Run<'_>, bundle: &integration::Bundle) -> Result<Outcome> {
+    let mounted = Mounted(dead(run));
+    odd(&mounted.0, fs::create_dir_all(&mounted.0))?;
+    let server = odd(&mounted.0, fs::File::options().read(true).write(true).open("/dev/fuse"))?;
+    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd());
+    put("fuse", &mounted.0, &options)?;
+    let outcome = run.live(bundle);
+    drop(server);
+    outcome
 }
 
 /// Files of the kernel that are no road to a GPU by themselves; `hardened` wants none of them writable.

@@ -186,6 +186,34 @@ const ALL: [&str; 10] = [
 const UNDO: &str = "mkdir -p /mnt/g; mount -t cgroup -o devices none /mnt/g 2>/dev/null && echo 0 >/mnt/g/cgroup.procs; \
      mount -t devtmpfs none /mnt/d 2>/dev/null && echo LEAK the nodes of the host";
 
+/// runc's `exec` without a process takes that of the container's bundle, which is where an annotation says. `/other` is one
+/// whose process may do all.
+fn by_another_bundle(what: &'static str, key: &'static str, value: &'static str) -> Case {
+    let other = |run: &Run<'_>| run.trap.with_extension("bundle");
+    case("E4 H5", what, move |run| {
+        let [key, value] = [key, value].map(|part| part.replace("/other", &text(&other(run))));
+        Spec::new().annotation(&key, &value)
+    })
+    .script(UNDO)
+    .drive(move |run, bundle| {
+        meanwhile(run, bundle, || {
+            let mut spec = bundle.read()?;
+            spec["process"]["capabilities"] = json!({"bounding": ALL, "effective": ALL, "permitted": ALL});
+            for end in ["", "="] {
+                let other = format!("{}{end}", text(&other(run)));
+                let made =
+                    fs::create_dir(&other).and_then(|()| fs::write(format!("{other}/config.json"), spec.to_string()));
+                made.map_err(|e| Error::new(e.to_string()))?;
+            }
+            let command = run.command();
+            let words: Vec<&str> = ["exec", &run.id].into_iter().chain(command.iter().map(String::as_str)).collect();
+            run.runc().call(&run.id, &words)
+        })
+    })
+    .exposes()
+    .refused(UNSAFE, "annotation-low-level")
+}
+
 /// Processes that are added.
 fn added() -> Vec<Case> {
     vec![
@@ -215,6 +243,9 @@ fn added() -> Vec<Case> {
                 })
             })
             .exposes(),
+        by_another_bundle("exec by the bundle that an annotation names", "bundle", "/other"),
+        // For runc all of it is `key=value`.
+        by_another_bundle("exec by the bundle that an annotation names in its key", "bundle=/other", ""),
         case("H6 CVE-2024-21626", "exec in a folder behind a magic link", |_| Spec::new())
             .drive(|run, bundle| {
                 meanwhile(run, bundle, || {

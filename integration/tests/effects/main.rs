@@ -93,11 +93,12 @@ fn report(done: &Done, begun: Instant) -> ExitCode {
     for wrong in &done.wrong {
         say(format_args!("NOT SO: {wrong}"));
     }
-    let Done { cases, containers, ids, others, .. } = done;
+    let Done { cases, containers, ids, elsewhere, reasons, others, .. } = done;
     let (failed, skipped) = (done.failed, done.skipped.len());
     let seconds = begun.elapsed().as_secs();
     say(format_args!(
-        "effects: {cases} cases, {containers} containers, {ids} ids, {others} vulnerabilities of others, {seconds} s"
+        "effects: {cases} cases, {containers} containers, {ids} ids ({elsewhere} of them shown by other tests alone, \
+         {reasons} by none, for a reason), {others} vulnerabilities of others, {seconds} s"
     ));
     let failed = failed.max(usize::from(!done.wrong.is_empty()));
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
@@ -115,6 +116,10 @@ struct Done {
     cases: usize,
     containers: usize,
     ids: usize,
+    /// Of these: those that other tests show and no container here.
+    elsewhere: usize,
+    /// Those that nothing shows, as their case says.
+    reasons: usize,
     /// Vulnerabilities of others.
     others: usize,
     failed: usize,
@@ -153,17 +158,28 @@ fn all(cases: &[&Case]) -> Result<Done> {
     let failed = wrong.iter().filter(|(_, found)| !found.is_empty()).count();
     let after = machines_group()?;
     let moved = (after != before).then(|| format!("a case moved the machine's first process from {before} to {after}"));
-    let named = cases.iter().flat_map(|case| &case.ids).copied().filter(|id| !id.starts_with('L'));
-    let (others, ids): (BTreeSet<&str>, BTreeSet<&str>) = named.partition(|id| id.contains('-'));
+    let (others, ids): (BTreeSet<&str>, BTreeSet<&str>) = named(cases, |_| true).partition(|id| id.contains('-'));
+    let here: BTreeSet<&str> = named(cases, |act| matches!(act, Act::Deed(_))).collect();
+    let by_test: BTreeSet<&str> = named(cases, |act| matches!(act, Act::NoEffect(Some(_)))).collect();
+    let unseen = || ids.difference(&here);
+    let elsewhere = unseen().filter(|id| by_test.contains(*id)).count();
     Ok(Done {
         cases: cases.len(),
         containers: world.containers(),
         ids: ids.len(),
+        elsewhere,
+        reasons: unseen().count() - elsewhere,
         others: others.len(),
         failed,
         wrong: wrong.into_iter().flat_map(|(_, found)| found).chain(moved).collect(),
         skipped: world::missing(&world),
     })
+}
+
+/// The ids of the cases that are carried out like this.
+fn named(cases: &[&Case], like: fn(&Act) -> bool) -> impl Iterator<Item = &'static str> {
+    let those = cases.iter().filter(move |case| like(&case.act));
+    those.flat_map(|case| &case.ids).copied().filter(|id| !id.starts_with('L'))
 }
 
 /// Everything that is wrong with a case.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use integration::{Error, Result, Spec};
 use serde_json::json;
 
-use crate::case::{Bare, Case, Verdict, bind, case, fallible, mount, tree, without};
+use crate::case::{Bare, Case, Verdict, bind, case, fallible, mount, tree};
 use crate::life::{Outcome, Run, not_made};
 use crate::world::{Place, node, shown};
 
@@ -232,11 +232,6 @@ fn unresolvable() -> Vec<Case> {
             .always(Verdict::Fails),
         refused("a source that is a loop", |run| run.tenant("links/loop")),
         refused("a source longer than a path may be", |_| format!("/{}", "a/".repeat(3000)).into()),
-        without(
-            "A23 Q19",
-            "a server that never answers: judged in a child with a deadline",
-            "who_does_not_answer_is_not_waited_for",
-        ),
     ]
 }
 

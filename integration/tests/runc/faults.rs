@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use integration::{Error, Result, Scratch, Spec, say};
 use serde_json::json;
 
-use crate::verify::{FORGETFUL, program, tracing};
+use crate::verify::{FORGETFUL, OPENER, program, tracing};
 use crate::{Bench, CRUN, RUNC, VERSION_1};
 
 /// What the odd runtime does to the spec that it carries out.
@@ -24,6 +24,7 @@ struct Fault {
     name: &'static str,
     spec: Spec,
     jq: &'static str,
+    /// A program, or what MOUNTER is to do.
     hook: String,
     word: Option<&'static str>,
 }
@@ -58,7 +59,10 @@ fn faults(bench: &Bench) -> Vec<Fault> {
     let tree = Spec::new().bind(&above, "/above", &[]);
     let mut all = Vec::new();
     for (names, spec) in [
-        (["fine", "filter", "dev", "masks", "mask", "read-only", "node-mount", "node-own", "dev-mount"], with_gpu()),
+        (
+            ["fine", "filter", "dev", "masks", "mask", "read-only", "node-mount", "node-own", "dev-mount", "widened"],
+            with_gpu(),
+        ),
         (
             [
                 "fine-0",
@@ -70,6 +74,7 @@ fn faults(bench: &Bench) -> Vec<Fault> {
                 "node-mount-0",
                 "node-own-0",
                 "dev-mount-0",
+                "widened-0",
             ],
             without_gpu(),
         ),
@@ -87,6 +92,7 @@ fn faults(bench: &Bench) -> Vec<Fault> {
         all.push(fault(6, Some("a node of a GPU is mounted in the container")).hook(bind(&node, "/mnt/file")));
         all.push(fault(7, Some("195:1")).hook(bind(&node, "/dev/full")));
         all.push(fault(8, Some("or a part of it, is mounted in the container")).hook(bind("/dev", "/mnt")));
+        all.push(fault(9, Some("the device filter leaves a GPU open")).hook(OPENER.replace("RULE", "c 195:* rwm")));
     }
     let hidden = r#".mounts |= map(select((.destination | startswith("/above/")) | not))"#;
     all.push(Fault::new("hidden", &tree, Some("who has which GPU is seen")).jq(hidden));
@@ -120,7 +126,9 @@ fn are_caught(test: &str, low_level: &str) -> Result<()> {
         std::fs::write(folder.join("edit"), edit).map_err(failed)?;
         let mut spec = fault.spec.clone();
         if !fault.hook.is_empty() {
-            let hook = program(bench.site.join(format!("hook-{}", fault.name)), &MOUNTER.replace("DO", &fault.hook))?;
+            let whole = fault.hook.starts_with("#!");
+            let script = if whole { fault.hook.clone() } else { MOUNTER.replace("DO", &fault.hook) };
+            let hook = program(bench.site.join(format!("hook-{}", fault.name)), &script)?;
             let hook =
                 json!([{"path": hook.to_string_lossy(), "args": ["hook"], "env": ["PATH=/usr/bin:/bin:/usr/sbin"]}]);
             spec = spec.edit(move |spec| spec["hooks"] = json!({"createRuntime": hook}));

@@ -33,7 +33,7 @@ exit $status
 "#;
 
 /// A hook that allows a device in the container's cgroup (v1).
-const OPENER: &str = r#"#!/bin/bash
+pub(crate) const OPENER: &str = r#"#!/bin/bash
 pid=$(jq .pid)
 cgroup=$(sed -n 's/^[0-9]*:devices://p' "/proc/$pid/cgroup")
 echo 'RULE' >"/sys/fs/cgroup/devices$cgroup/devices.allow"
