@@ -20,6 +20,7 @@ use crate::grant;
 use crate::injected::Judged;
 use crate::joined;
 use crate::lowlevel::Seen;
+use crate::managing;
 use crate::precreate::wrote;
 use crate::setup::Setup;
 use crate::words;
@@ -117,8 +118,10 @@ fn judged(
         }
     }
     if verdict.refusals.is_empty() {
-        let grant = verdict.grant.as_mut();
-        notes.extend(grant.and_then(|grant| compat::choose(&decision.spec, &folder, grant)));
+        if let Some(grant) = verdict.grant.as_mut() {
+            notes.extend(managing::withhold(&decision.spec, grant));
+            notes.extend(compat::choose(&decision.spec, &folder, grant));
+        }
         let carried = numbers(&decision, &system).and_then(|numbers| {
             notes.extend(cuda::judge(&decision.spec, verdict.grant.as_ref(), &setup.config.policy)?);
             edits::edits(&decision.spec, &folder, &decision.judgement, &numbers, verdict.grant.as_ref(), &setup.config)

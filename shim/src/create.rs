@@ -23,6 +23,7 @@ use crate::injected::Judged;
 use crate::joined;
 use crate::lowlevel::Seen;
 use crate::made::Made;
+use crate::managing;
 use crate::precreate::{Aside, PATIENCE};
 use crate::preserved;
 use crate::record::{self, Written};
@@ -256,6 +257,7 @@ impl<'a> Making<'a> {
         mut contract: Option<Contract>,
     ) -> Result<Option<Made<'a>>, Refusal> {
         let Self { container, bundle, tenant_bytes, decision, system, .. } = *self;
+        let withheld = contract.as_mut().and_then(|contract| managing::withhold(&decision.spec, contract));
         let chosen = contract.as_mut().and_then(|contract| compat::choose(&decision.spec, &bundle.path, contract));
         let numbers = numbers(decision, system)?;
         let edits::Planned { mut edits, cache, mut notes } = edits::edits(
@@ -267,7 +269,7 @@ impl<'a> Making<'a> {
             &container.setup.config,
         )?;
         notes.extend(decision.judgement.notes.iter().cloned());
-        notes.extend(chosen);
+        notes.extend(withheld.into_iter().chain(chosen));
         notes.extend(cuda::judge(&decision.spec, contract.as_ref(), &container.setup.config.policy)?);
         let verb = container.call.verb;
         notes.extend(bundle.loose_to(&decision.spec, system).map(|loose| Note::new("bundle", "", loose.told())));

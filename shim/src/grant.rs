@@ -175,10 +175,10 @@ pub(crate) fn fresh<T>(setup: &Setup, attempt: impl Fn() -> Result<T, Refusal>) 
         match attempt() {
             Err(refusal) if refusal.may_be_over && !refreshed && looked::is_worth_it(setup, &refusal) => {
                 refreshed = true;
-                refresh(setup).inspect_err(|_| looked::in_vain(setup))?;
+                refresh(setup).inspect_err(|_| looked::in_vain(setup, &refusal))?;
             }
             Err(refusal) if refusal.may_be_over && refreshed => {
-                looked::in_vain(setup);
+                looked::in_vain(setup, &refusal);
                 return Err(refusal);
             }
             other => return other,

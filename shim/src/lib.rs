@@ -26,6 +26,7 @@ pub mod live;
 mod looked;
 mod lowlevel;
 mod made;
+mod managing;
 mod named;
 #[cfg(all(panic = "abort", target_feature = "crt-static", target_env = "gnu"))]
 mod no_locale;

@@ -1,7 +1,8 @@
 //! When the node was last looked at in vain: a refresh asks NVML and makes a container, and whoever starts a container on a
 //! full node again and again would have the helper do nothing else.
 //!
-//! Only what stays as it was is spared a look: a fact that changed (`CONTRACT_STALE`) always has one.
+//! Only what stays as it was is spared a look: a fact that changed (`CONTRACT_STALE`) has one, and no second while it is the same
+//! change, which no look mends then.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -10,21 +11,23 @@ use contract::{Code, Refusal};
 
 use crate::setup::Setup;
 
-/// The file that is written after each look that ended nothing.
+/// The file that is written after each look that ended nothing: why it did not.
 const MARK: &str = "looked";
 /// How long nobody looks again then. Who waits for a GPU, or starts again, sees it that much later.
 const REST: Duration = Duration::from_secs(3);
 
 /// Whether another look may end this.
 pub(crate) fn is_worth_it(setup: &Setup, refusal: &Refusal) -> bool {
-    let last = fs::metadata(setup.state_dir().join(MARK)).and_then(|mark| mark.modified());
-    refusal.code == Code::ContractStale || !last.is_ok_and(|last| is_recent(last, SystemTime::now()))
+    let mark = setup.state_dir().join(MARK);
+    let last = fs::metadata(&mark).and_then(|mark| mark.modified());
+    let other = || !fs::read(&mark).is_ok_and(|why| why == refusal.message.as_bytes());
+    !last.is_ok_and(|last| is_recent(last, SystemTime::now())) || (refusal.code == Code::ContractStale && other())
 }
 
-/// A look ended nothing.
-pub(crate) fn in_vain(setup: &Setup) {
+/// A look ended nothing: this is still so.
+pub(crate) fn in_vain(setup: &Setup, still: &Refusal) {
     // Without it somebody looks once more.
-    let _ = fs::write(setup.state_dir().join(MARK), "\n");
+    let _ = fs::write(setup.state_dir().join(MARK), &still.message);
 }
 
 /// A clock that was set back makes nothing recent.
@@ -41,18 +44,23 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut setup = Setup::read(&folder.path().join("none.toml"));
         setup.config.paths.state_dir = folder.path().to_str().unwrap().into();
-        let worth = |code| is_worth_it(&setup, &Refusal::new(code, "r", "m", "h"));
+        let refusal = |code, message| Refusal::new(code, "r", message, "h");
+        let worth = |code| is_worth_it(&setup, &refusal(code, "m"));
         for (looked, code, worth_it) in [
-            (false, Code::GpuUnavailable, true),
-            (true, Code::GpuUnavailable, false),
-            (true, Code::DriverNotReady, false),
-            (true, Code::CapacityFull, false),
-            (true, Code::ContractStale, true),
+            (None, Code::GpuUnavailable, true),
+            (None, Code::ContractStale, true),
+            (Some("m"), Code::GpuUnavailable, false),
+            (Some("another"), Code::DriverNotReady, false),
+            (Some("m"), Code::CapacityFull, false),
+            // A tenant whose container is started again and again has the helper look once.
+            (Some("m"), Code::ContractStale, false),
+            // The node changed once more.
+            (Some("another"), Code::ContractStale, true),
         ] {
-            if looked {
-                in_vain(&setup);
+            if let Some(why) = looked {
+                in_vain(&setup, &refusal(Code::ContractStale, why));
             }
-            assert_eq!(worth(code), worth_it, "{looked} {code:?}");
+            assert_eq!(worth(code), worth_it, "{looked:?} {code:?}");
         }
         let now = SystemTime::now();
         let mark = fs::File::open(folder.path().join(MARK)).unwrap();

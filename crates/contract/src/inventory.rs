@@ -36,6 +36,9 @@ pub struct Inventory {
     pub cuda_version: Option<String>,
     /// How GPUs are connected, best first for each pair; pairs that nothing is known of are absent.
     pub links: Vec<Link>,
+    /// GPUs that were here and are not now, the newest last: UUID, and the PCI address that it had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub former: Option<Vec<(String, String)>>,
     /// The low-level runtime, and whether a device filter of its making holds; absent when that was not asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub low_level: Option<LowLevel>,
@@ -74,7 +77,7 @@ pub enum Filter {
     NotTried,
 }
 
-record!(Inventory { schema, facts, gpus, control, libraries, files, findings, cuda_version, links, low_level });
+record!(Inventory { schema, facts, gpus, control, libraries, files, findings, cuda_version, links, former, low_level });
 
 record!(DeviceNode { path, host_path, major, minor, mode, uid, gid, role });
 record!(FileId { dev, ino, size, ctime, ctime_nsec });
@@ -220,7 +223,13 @@ impl Role {
     /// Whether it is a node of nvidia-caps: to open one is to read it.
     #[must_use]
     pub fn is_capability(self) -> bool {
-        matches!(self, Self::Caps | Self::MigConfig | Self::MigMonitor)
+        self == Self::Caps || self.manages()
+    }
+
+    /// Whether whoever opens it manages or watches the MIG instances of every GPU.
+    #[must_use]
+    pub fn manages(self) -> bool {
+        matches!(self, Self::MigConfig | Self::MigMonitor)
     }
 }
 

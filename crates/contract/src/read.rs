@@ -371,6 +371,7 @@ mod tests {
             findings: vec![finding],
             cuda_version: Some("12.4".into()),
             links: vec![Link { a: "a".into(), b: "b".into(), kind: LinkKind::Nvlink, lanes: 12 }],
+            former: Some(vec![("GPU-0".into(), "0000:01:00.0".into())]),
             low_level: Some(LowLevel {
                 path: "/usr/bin/crun".into(),
                 id,
@@ -393,7 +394,7 @@ mod tests {
             let low_level = LowLevel { filter, reason: None, ..inventory.low_level.clone().unwrap() };
             assert_eq!(document::<LowLevel>(&serde_json::to_vec(&low_level).unwrap()).unwrap(), low_level);
         }
-        let earlier = Inventory { low_level: None, ..inventory.clone() };
+        let earlier = Inventory { low_level: None, former: None, ..inventory.clone() };
         assert_eq!(document::<Inventory>(&serde_json::to_vec(&earlier).unwrap()).unwrap(), earlier);
         let contract = Contract {
             schema: 1,

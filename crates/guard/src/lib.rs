@@ -38,7 +38,7 @@ pub use low_level::LowLevel;
 pub use minors::stand_ins;
 pub use numbers::Numbers;
 pub use paths::clean;
-pub use process::judge_cwd;
+pub use process::{has_capability, judge_cwd};
 pub use programs::{open_to_programs, shut_by_programs};
 pub use readings::{open_gpus, openable};
 pub use rules::{granted_rules, parse_list_line};

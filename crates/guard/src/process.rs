@@ -17,7 +17,8 @@ const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES=";
 const MAGIC: &[&str] = &["fd", "cwd", "root", "exe", "ns", "map_files"];
 
 /// Whether the process may have the capability: what is in the bounding set a program of root's gains by running.
-pub(crate) fn has_capability(spec: &Node<'_>, name: &str) -> bool {
+#[must_use]
+pub fn has_capability(spec: &Node<'_>, name: &str) -> bool {
     ["bounding", "effective", "permitted"].iter().any(|set| position(spec, set, name).is_some())
 }
 

@@ -231,8 +231,13 @@ const GPU_NAMES: &str = "name a GPU as nvidia0, GPU-<uuid> or PCI address, or as
 const PART_NAMES: &str =
     "name an instance as MIG-<uuid>, MIG-GPU-<uuid>/<gi>/<ci> or <gpu>:<position>, or ask by profile and count";
 
-/// The refusal of a name that nothing here has.
+/// The refusal of a name that nothing here has, or nothing any more.
 fn unknown(inventory: &Inventory, id: &str) -> Refusal {
+    let mut former = inventory.former.iter().flatten();
+    // Who knows half a name of it had it, and does not try letters to learn another's.
+    if let Some((uuid, pci)) = former.rfind(|(uuid, _)| id.len() >= "GPU-12345678".len() && is_prefix(id, uuid)) {
+        return Refusal::new(Code::UnknownGpu, "request-ids", gone(inventory, uuid, pci), GPU_NAMES);
+    }
     let parts: usize = inventory.gpus.iter().map(|gpu| gpu.partitions.len()).sum();
     let means_part = id.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("MIG-"));
     let (has, help) = match (means_part, parts) {
@@ -242,6 +247,17 @@ fn unknown(inventory: &Inventory, id: &str) -> Refusal {
     };
     let message = format!("this node has {has} and none of that name");
     Refusal::new(Code::UnknownGpu, "request-ids", message, help)
+}
+
+/// What became of a GPU that was here: where it was, and what is there now.
+fn gone(inventory: &Inventory, uuid: &str, pci: &str) -> String {
+    let there = match inventory.gpus.iter().find(|gpu| gpu.pci == pci) {
+        None => return format!("{uuid} is gone; {pci} holds no GPU now"),
+        Some(gpu) => gpu,
+    };
+    let name = there.minor.map_or_else(String::new, |_| format!(" ({})", there.name()));
+    let now = there.uuid.as_deref().unwrap_or("one that the driver does not name");
+    format!("{uuid} is gone; {pci}{name} now holds {now}")
 }
 
 /// A prefix says something beyond `GPU-`.

@@ -93,6 +93,7 @@ fn inventory() -> Inventory {
         findings: vec![Finding { code: "c".into(), stops: true, message: "m".into() }],
         cuda_version: Some("12.4".into()),
         links: vec![Link { a: "a".into(), b: "b".into(), kind: LinkKind::Nvlink, lanes: 12 }],
+        former: Some(vec![("GPU-0".into(), "0000:01:00.0".into())]),
         low_level: Some(LowLevel {
             path: "/usr/bin/crun".into(),
             id,

@@ -13,6 +13,8 @@ use super::told::{Answer, Kind, NVML, Silence, Told, ToldGpu};
 
 const PROCFS: &str = "procfs";
 const EARLIER: &str = "earlier";
+/// How many GPUs that are gone are remembered: as many as a machine is likely to have.
+const MOST_FORMER: usize = 32;
 
 /// The sources that answered, the more trusted first.
 pub(super) fn told(answers: &[Answer]) -> Vec<&Told> {
@@ -238,6 +240,24 @@ fn remember(inventory: &mut Inventory, earlier: &Inventory, told: &[&Told], fail
         }
     }
     forget_moved(&mut inventory.gpus);
+    inventory.former = former(&inventory.gpus, earlier);
+}
+
+/// Which GPUs are gone, so that who asks for one by name learns what became of it.
+fn former(now: &[Gpu], earlier: &Inventory) -> Option<Vec<(String, String)>> {
+    let here = |name: &String| now.iter().any(|gpu| uuid(gpu).is_some_and(|uuid| uuid.eq_ignore_ascii_case(name)));
+    let just_gone = earlier.gpus.iter().filter_map(|gpu| Some((gpu.uuid.clone()?, gpu.pci.clone())));
+    let mut all: Vec<_> = earlier.former.iter().flatten().cloned().chain(just_gone).collect();
+    all.retain(|(name, _)| !here(name));
+    // One that came back meanwhile counts by where it was last.
+    let later = all.clone();
+    let mut at = 0;
+    all.retain(|(name, _)| {
+        at += 1;
+        !later.iter().skip(at).any(|(other, _)| other.eq_ignore_ascii_case(name))
+    });
+    all.drain(..all.len().saturating_sub(MOST_FORMER));
+    Some(all).filter(|all| !all.is_empty())
 }
 
 fn keep<T: Clone>(now: &mut Option<T>, before: Option<&T>, sources: &mut Vec<(String, String)>, datum: &str) {

@@ -43,7 +43,7 @@ pub(crate) const DIFFERENCES: [(Only, &str, &str); 22] = [
     (
         Ours,
         "control /dev/nvidia-caps/*",
-        "for the owners that `[policy] mig_config` and `mig_monitor` name, and nobody else",
+        "for the owners that `[policy] mig_config` and `mig_monitor` name, with CAP_SYS_ADMIN, and nobody else",
     ),
     // Variables.
     (Theirs, "env NVIDIA_CTK_LIBCUDA_DIR", "words between their own hooks"),

@@ -59,6 +59,16 @@ fn expected(instances: &[u64]) -> BTreeSet<String> {
     caps.map(|cap| format!("236:{cap}")).chain(others).collect()
 }
 
+/// The token of a reservation.
+fn prepared(bench: &Bench, request: &Value, more: &[&str]) -> Result<String> {
+    let file = bench.site.join("request.json");
+    fs::write(&file, request.to_string()).unwrap();
+    let file = file.to_string_lossy();
+    let words = [&["contract", "prepare", "--request", &file], more].concat();
+    let answer: Value = serde_json::from_str(&bench.site.quilt.cli(&words)?.checked()?.stdout).unwrap();
+    Ok(answer["token"].as_str().unwrap_or_default().to_owned())
+}
+
 fn look(bench: &Bench, id: &str) -> Result<Seen> {
     let probe = probe();
     let words: Vec<&str> = probe.iter().map(String::as_str).collect();
@@ -180,15 +190,9 @@ fn an_instance_that_is_gone_is_not_granted_and_a_new_one_is() -> Result<()> {
     let Some(bench) = cut("an_instance_that_is_gone_is_not_granted_and_a_new_one_is", RUNC)? else { return Ok(()) };
     let name = |gi: u64| format!("MIG-{}/{gi}/0", bench.site.host.by_minor(GPU).unwrap().uuid);
     let asking = |gi: u64| Spec::new().annotation("quilt.gpu/ids", &name(gi));
-    let prepared = |gi: u64| -> Result<String> {
-        let request = json!({"gpu_ids": [name(gi)], "gpu_count": 1});
-        let file = bench.site.join("request.json");
-        fs::write(&file, request.to_string()).unwrap();
-        let answer = bench.site.quilt.cli(&["contract", "prepare", "--request", &file.to_string_lossy()])?.checked()?;
-        let answer: Value = serde_json::from_str(&answer.stdout).unwrap();
-        Ok(answer["token"].as_str().unwrap_or_default().to_owned())
-    };
-    let (first, second) = (prepared(1)?, prepared(2)?);
+    let promised =
+        |gi: u64| -> Result<String> { prepared(&bench, &json!({"gpu_ids": [name(gi)], "gpu_count": 1}), &[]) };
+    let (first, second) = (promised(1)?, promised(2)?);
     bench.site.host.remove_instance(GPU, 2)?;
     bench.site.host.make_instance(GPU, 5)?;
     // Never another instance in its stead.
@@ -231,8 +235,8 @@ fn d22_nobody_configures_or_monitors() -> Result<()> {
     ["monitor", "plain"].iter().try_for_each(|id| bench.runc.delete(id, true)?.checked().map(drop))
 }
 
-/// D22: but for the owners that policy names, for whom they stand in the contract like all else; to anybody else they stay
-/// closed, also by a name of the tenant's own.
+/// D22: but for the owners that policy names, in containers with CAP_SYS_ADMIN, whom alone the driver serves through them; to
+/// anybody else they stay closed, also by a name of the tenant's own, and by a reservation.
 #[test]
 fn d22_owners_that_policy_names_configure_and_monitor() -> Result<()> {
     let Some(bench) = cut("d22_owners_that_policy_names_configure_and_monitor", RUNC)? else { return Ok(()) };
@@ -241,19 +245,28 @@ fn d22_owners_that_policy_names_configure_and_monitor() -> Result<()> {
     let plain = String::from_utf8(bytes(&config)?).unwrap();
     let asking = Spec::new().annotation("quilt.gpu/count", "1").annotation("quilt.gpu/profile", PROFILE);
     let [nobody, monitor, both] = [&[][..], &["236:2"], &["236:1", "236:2"]].map(|list| list.iter());
-    for (id, keys, owner, more) in [
-        ("nobody", "", "red", nobody.clone()),
-        ("other", "mig_config = [\"blue\"]\nmig_monitor = [\"blue\"]", "red", nobody),
-        ("monitor", "mig_monitor = [\"red\"]", "red", monitor),
-        ("both", "mig_config = [\"red\"]\nmig_monitor = [\"blue\", \"red\"]", "red", both),
+    let all = "mig_config = [\"red\"]\nmig_monitor = [\"blue\", \"red\"]";
+    for (id, keys, capability, more) in [
+        ("nobody", "", "CAP_SYS_ADMIN", nobody.clone()),
+        ("other", "mig_config = [\"blue\"]\nmig_monitor = [\"blue\"]", "CAP_SYS_ADMIN", nobody.clone()),
+        ("monitor", "mig_monitor = [\"red\"]", "CAP_SYS_ADMIN", monitor),
+        ("both", all, "CAP_SYS_ADMIN", both.clone()),
+        ("reserved", all, "CAP_SYS_ADMIN", both),
+        ("without", all, "CAP_NET_RAW", nobody.clone()),
+        ("reserved-without", all, "CAP_NET_RAW", nobody),
     ] {
         let root = bench.runc.root();
-        let owners = format!("\n[[owners]]\nname = \"{owner}\"\nstate_root = {root:?}\n");
+        let owners = format!("\n[[owners]]\nname = \"red\"\nstate_root = {root:?}\n");
         let policy = plain.replacen("[policy]\n", &format!("[policy]\n{keys}\n"), 1);
         assert!(policy != plain || keys.is_empty(), "{plain}");
         fs::write(&config, policy + &owners).unwrap();
         inventory(&bench, told)?;
-        let open = starts(&bench, id, &asking)?.open_numbers();
+        let reserved = || -> Result<Spec> {
+            let owned = json!({"gpu_count": 1, "gpu_profile": PROFILE});
+            Ok(Spec::new().env("QUILT_GPU_CONTRACT", &prepared(&bench, &owned, &["--owner", "red"])?))
+        };
+        let spec = if id.starts_with("reserved") { reserved()? } else { asking.clone() };
+        let open = starts(&bench, id, &spec.capability(capability))?.open_numbers();
         let given: BTreeSet<String> = more.map(|number| (*number).to_owned()).collect();
         assert_eq!(open, expected(&[1]).union(&given).cloned().collect(), "{id}");
         bench.runc.delete(id, true)?.checked()?;

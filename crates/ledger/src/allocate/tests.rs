@@ -172,6 +172,33 @@ fn refusals() {
     }
 }
 
+/// D28: who names a GPU that is gone learns what is in its place; who counts gets what is there.
+#[test]
+fn d28_a_gpu_that_is_gone_is_said_to_be_gone() {
+    let mut node = four();
+    let uuid = |n: u32| format!("GPU-ffff{n:04}-aaaa-bbbb-cccc-00000000000{n}");
+    let gone = [(1, "0000:01:00.0"), (2, "0000:09:00.0"), (3, "0000:02:00.0"), (4, "0000:01:00.0")];
+    node.former = Some(gone.map(|(n, pci)| (uuid(n), pci.to_owned())).to_vec());
+    node.gpus[1].uuid = None;
+    let now = node.gpus[0].uuid.clone().unwrap();
+    let in_first = format!("{} is gone; 0000:01:00.0 (nvidia0) now holds {now}", uuid(1));
+    let nameless = format!("{} is gone; 0000:02:00.0 (nvidia1) now holds one that the driver does not name", uuid(3));
+    for (id, words) in [
+        (uuid(1), in_first.as_str()),
+        (uuid(1).to_uppercase(), &in_first),
+        ("GPU-ffff0001".into(), &in_first),
+        (uuid(2), &format!("{} is gone; 0000:09:00.0 holds no GPU now", uuid(2))),
+        (uuid(3), &nameless),
+        // Trying letters tells no names.
+        ("GPU-ffff000".into(), "this node has 4 GPUs and none of that name"),
+        (uuid(5), "this node has 4 GPUs and none of that name"),
+    ] {
+        let refusal = ask(&node, &[], &ids(&[&id]), &[]).unwrap_err();
+        assert_eq!((refusal.code, refusal.rule, refusal.message.as_str()), (Code::UnknownGpu, "request-ids", words));
+    }
+    assert_eq!(ask(&node, &[], &count(1), &[0]).unwrap(), [0]);
+}
+
 #[test]
 fn refusals_name_the_word_and_its_value() {
     let mut words = Words::default();

@@ -299,6 +299,45 @@ fn d28_a_card_that_was_swapped_has_nothing_of_the_old_one() {
     assert_eq!(states(&inventory), [None; 3]);
 }
 
+/// D28: a name that is gone is remembered with where it was, until it is back; not more of them than a machine has.
+#[test]
+fn d28_names_that_are_gone_are_remembered() {
+    let (first, _) = merged(&[], None);
+    assert_eq!(first.former, None);
+    let next = |before: &Inventory, names: [Option<&str>; 3], boot: &str| {
+        let (mut inventory, mut held) = node();
+        inventory.facts.boot_id = boot.into();
+        for ((gpu, (_, held)), name) in inventory.gpus.iter_mut().zip(&mut held).zip(names) {
+            (gpu.uuid, held.uuid) = (name.map(str::to_owned), name.map(str::to_owned));
+        }
+        merged_from(inventory, &held, &[], Some(before)).0
+    };
+    let at = |list: &[(&str, usize)]| {
+        let list: Vec<_> = list.iter().map(|(name, slot)| ((*name).to_owned(), PCI[*slot].to_owned())).collect();
+        Some(list).filter(|list| !list.is_empty())
+    };
+    let mut now = first;
+    for (names, boot, gone) in [
+        ([Some("GPU-0"), Some("gpu-1"), Some("GPU-2")], "boot", &[][..]),
+        ([Some("GPU-0"), Some("GPU-b"), Some("GPU-2")], "boot", &[("gpu-1", 1)]),
+        // It has not told its name yet: it is the one of before. After a boot nobody knows.
+        ([Some("GPU-0"), None, Some("GPU-2")], "boot", &[("gpu-1", 1)]),
+        ([Some("GPU-0"), None, Some("GPU-2")], "next", &[("gpu-1", 1), ("GPU-b", 1)]),
+        // Two change places, and one of before is back elsewhere.
+        ([Some("GPU-2"), Some("GPU-0"), Some("GPU-B")], "next", &[("gpu-1", 1)]),
+        ([Some("GPU-2"), Some("GPU-1"), Some("GPU-9")], "next", &[("GPU-0", 1), ("GPU-B", 2)]),
+        ([Some("GPU-2"), Some("GPU-1"), Some("GPU-b")], "next", &[("GPU-0", 1), ("GPU-9", 2)]),
+    ] {
+        now = next(&now, names, boot);
+        assert_eq!(now.former, at(gone), "{names:?}");
+    }
+    for n in 0..40 {
+        now = next(&now, [Some(&format!("GPU-x{n}")), None, None], "next");
+    }
+    let former = now.former.unwrap();
+    assert_eq!((former.len(), former.last().unwrap().0.as_str()), (MOST_FORMER, "GPU-x38"));
+}
+
 /// Anything that a source may say about names, from a small world in which they often meet.
 fn any_information() -> impl Strategy<Value = Information> {
     let uuid = prop::option::of((0_usize..4, any::<bool>()));
