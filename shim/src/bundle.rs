@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::fs::{File, Metadata};
-use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -76,8 +75,8 @@ impl Bundle {
         if !meta.is_file() {
             return Err(unsafe_file("bundle-type", "is not a regular file"));
         }
-        let mut bytes = Vec::with_capacity(usize::try_from(meta.size()).unwrap_or(0).min(MAX_BYTES) + 1);
-        file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        let bytes = node::read_bounded(&file, meta.size(), MAX_BYTES).map_err(unreadable)?;
+        let bytes = bytes.ok_or_else(|| unsafe_file("json-size", &format!("is larger than {MAX_BYTES} bytes")))?;
         let mode = Mode { mode: meta.mode() & 0o7777, uid: meta.uid(), gid: meta.gid() };
         let loose = if geteuid().is_root() { loose(&path, &meta) } else { None };
         Ok(Some(Self { path, bytes, mode, loose }))

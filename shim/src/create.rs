@@ -87,7 +87,7 @@ pub(crate) fn steps<T>(
         {
             continue;
         }
-        turn.end(ledger.as_ref().ok(), run.creator());
+        turn.end(ledger.as_ref().ok(), || run.creator());
         return match made {
             Ok(made) => last(made),
             Err(mut refusals) => {
@@ -333,21 +333,17 @@ impl<'a> Making<'a> {
         edits: &mut Edits,
     ) -> Result<Written, Refusal> {
         let key = &self.container.key;
-        let document = match (ledger, contract) {
-            (Some(ledger), Some(contract)) => {
-                ledger.put_contract(contract, key).map_err(|e| Refusal::internal("contract-write", &e))?
-            }
-            _ => Vec::new(),
-        };
         let (mut plan, mut spec) = self.edited(edits)?;
-        let written = |plan: cdi::Plan, spec, digest| {
+        let written = |plan: cdi::Plan, spec, digest, contract| {
             let mut patch = self.judged.removed().to_vec();
             patch.extend(plan.into_patch());
-            Written { spec, digest, contract: document, patch }
+            Written { spec, digest, contract, patch }
         };
         // What a crash left, written by us in the very same words, may have been put back meanwhile, and its original given up.
         if spec == self.bundle.bytes && spec == self.tenant_bytes {
-            return Ok(written(plan, spec, None));
+            let put = ledger.zip(contract).map(|(ledger, contract)| ledger.put_contract(contract, key)).transpose();
+            let document = put.map_err(|e| Refusal::internal("contract-write", &e))?;
+            return Ok(written(plan, spec, None, document.unwrap_or_default()));
         }
         let config = self.bundle.config();
         // Beyond a variable, the edits are there to close or to open something.
@@ -355,12 +351,12 @@ impl<'a> Making<'a> {
         if !only_variables && self.container.exists() {
             return Err(self.already_there());
         }
-        let mut digest = None;
+        let (mut digest, mut document) = (None, Vec::new());
         if let (Some(ledger), false) = (ledger, only_variables) {
             let ours = self.aside.map_or_else(|| sha256(&spec), |aside| (aside.meaning)(&spec));
-            match ledger.keep_original(key, self.tenant_bytes, &ours, &config.to_string_lossy()) {
-                Ok(()) => digest = Some(ours).filter(|_| self.aside.is_none()),
-                Err(e) if contract.is_some() => return Err(Refusal::internal("original-write", &e)),
+            match ledger.keep_original(key, contract, self.tenant_bytes, &ours, &config.to_string_lossy()) {
+                Ok(kept) => (digest, document) = (Some(ours).filter(|_| self.aside.is_none()), kept),
+                Err(e) if contract.is_some() => return Err(Refusal::internal("contract-write", &e)),
                 // Without GPUs a ledger in trouble is nobody's trouble: the spec is then not put back, and judged as it is. The
                 // hooks would not find it.
                 Err(_) if !edits.hooks.is_empty() => {
@@ -372,11 +368,11 @@ impl<'a> Making<'a> {
         }
         if let Some(aside) = self.aside {
             aside.edited.replace(spec.clone());
-            return Ok(written(plan, spec, digest));
+            return Ok(written(plan, spec, digest, document));
         }
         match node::write_atomic(&config, &spec, self.bundle.mode, false) {
             Err(e) if contract.is_some() || !only_variables => Err(Refusal::internal("config-write", &e)),
-            _ => Ok(written(plan, spec, digest)),
+            _ => Ok(written(plan, spec, digest, document)),
         }
     }
 

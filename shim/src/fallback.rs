@@ -81,10 +81,10 @@ impl Turn {
     }
 
     /// Leaves the queue.
-    pub(crate) fn end(&self, ledger: Option<&Ledger>, creator: Process) {
+    pub(crate) fn end(&self, ledger: Option<&Ledger>, creator: impl FnOnce() -> Process) {
         if let (Some(_), Some(ledger)) = (&self.queued, ledger) {
             // What stays is found to be dead by whoever looks next.
-            let _ = ledger.leave_queue(creator);
+            let _ = ledger.leave_queue(creator());
         }
     }
 }

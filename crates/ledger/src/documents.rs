@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::LedgerError;
 use crate::files::{self, Locked};
-use crate::store::Ledger;
+use crate::store::{Ledger, Taker};
 
 /// Most bytes of a contract that are read: a full node's with all libraries is a tenth of it.
 pub(crate) const MAX_CONTRACT: usize = 1 << 20;
@@ -90,9 +90,13 @@ impl Ledger {
     /// # Errors
     /// It cannot be written; the one before stays.
     pub fn put_contract(&self, contract: &Contract, key: &Key) -> Result<Vec<u8>, LedgerError> {
+        self.place_contract(&self.lock()?, contract, key)
+    }
+
+    fn place_contract(&self, locked: &Locked, contract: &Contract, key: &Key) -> Result<Vec<u8>, LedgerError> {
         let path = contract_path(key);
         let bytes = serde_json::to_vec(contract).map_err(|e| LedgerError::new("write", &self.path(&path), &e))?;
-        self.lock()?.place(&path, &bytes).map(|()| bytes)
+        locked.place(&path, &bytes).map(|()| bytes)
     }
 
     /// The contract in force for a container.
@@ -126,20 +130,23 @@ impl Ledger {
         Ok(keys.into_iter().filter_map(|key| self.contract(&key).transpose().map(|contract| (key, contract))).collect())
     }
 
-    /// Keeps the bytes of a spec before it is replaced by one with digest `written` (SHA-256, hexadecimal).
+    /// Keeps the bytes of a spec before it is replaced by one with digest `written` (SHA-256, hexadecimal), after its contract,
+    /// where it has one, was put in force. Gives the bytes that stand for the contract.
     ///
     /// Call it before the spec is replaced: whichever of the two a crash leaves there is then recognised.
     ///
     /// # Errors
-    /// It cannot be written; what was kept before stays.
+    /// One of them cannot be written; what was kept before stays.
     pub fn keep_original(
         &self,
         key: &Key,
+        contract: Option<&Contract>,
         original: &[u8],
         written: &str,
         config_path: &str,
-    ) -> Result<(), LedgerError> {
+    ) -> Result<Vec<u8>, LedgerError> {
         let locked = self.lock()?;
+        let document = contract.map(|contract| self.place_contract(&locked, contract, key)).transpose()?;
         let before = self.original(key).filter(|before| before.bytes == original && before.config_path == config_path);
         let mut digests = before.map(|before| before.written).unwrap_or_default();
         digests.retain(|digest| digest != written);
@@ -149,7 +156,7 @@ impl Ledger {
         let path = original_path(key);
         let kept = Original { bytes: original.to_vec(), written: digests, config_path: config_path.to_owned() };
         let bytes = kept.to_bytes().map_err(|e| LedgerError::new("write", &self.path(&path), &e))?;
-        locked.place(&path, &bytes)
+        locked.place(&path, &bytes).map(|()| document.unwrap_or_default())
     }
 
     /// The spec that a container had before our edits; nothing when none is kept, or what is kept cannot be trusted.
@@ -215,17 +222,17 @@ impl Ledger {
         String::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// The PCI addresses that a key had last; none when that is not remembered.
-    pub(crate) fn previous(&self, key: &str) -> Vec<String> {
+    /// The PCI addresses that a taker had last; none when that is not remembered.
+    pub(crate) fn previous(&self, taker: &Taker<'_>) -> Vec<String> {
         // Advice only: an unreadable history means that another GPU may be chosen.
-        let text = self.history();
-        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        let text = taker.history.get_or_init(|| self.history());
+        let line = text.lines().find_map(|line| line.strip_prefix(taker.memory)?.strip_prefix(' '));
         line.map(|pcis| pcis.split(' ').map(str::to_owned).collect()).unwrap_or_default()
     }
 
-    /// Remembers what a key had, newest last, the oldest forgotten.
-    pub(crate) fn remember(&self, locked: &Locked, key: &str, pcis: &[String]) -> Result<(), LedgerError> {
-        let text = self.history();
+    /// Remembers what a taker has, newest last, the oldest forgotten.
+    pub(crate) fn remember(&self, locked: &Locked, taker: &Taker<'_>, pcis: &[String]) -> Result<(), LedgerError> {
+        let (key, text) = (taker.memory, taker.history.get_or_init(|| self.history()));
         let others: Vec<&str> =
             text.lines().filter(|line| line.strip_prefix(key).is_none_or(|rest| !rest.starts_with(' '))).collect();
         let kept = others.len().min(MAX_HISTORY - 1);

@@ -4,7 +4,7 @@
 //! which nothing reads and the next write takes over.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -129,12 +129,8 @@ pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     if !meta.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    // One byte more, or the end is looked for in a read of its own first.
-    let mut bytes = Vec::with_capacity(usize::try_from(meta.len().min(max)).unwrap_or(0) + 1);
-    if file.take(max + 1).read_to_end(&mut bytes)? as u64 > max {
-        return Err(io::Error::other(format!("it is larger than {max} bytes")));
-    }
-    Ok(bytes)
+    let bytes = node::read_bounded(&file, meta.len(), usize::try_from(max).unwrap_or(usize::MAX))?;
+    bytes.ok_or_else(|| io::Error::other(format!("it is larger than {max} bytes")))
 }
 
 /// The names in a folder; none when it does not exist.

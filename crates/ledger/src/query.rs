@@ -1,5 +1,6 @@
 //! Questions that change nothing and take no lock: most calls of the runtime are about containers without GPUs.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use contract::inventory::Inventory;
@@ -54,7 +55,8 @@ impl Ledger {
             creator,
         };
         let held_by = holder.held_by(&*self.machine);
-        let taker = Taker { tag: holder.key.as_str(), memory: holder.key.as_str(), holder: &held_by };
+        let tag = holder.key.as_str();
+        let taker = Taker { tag, memory: tag, holder: &held_by, history: OnceCell::new() };
         let (chosen, _) = self.choose(&self.names()?, &[], inventory, request, &taker)?;
         Ok(chosen)
     }

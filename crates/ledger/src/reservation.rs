@@ -5,6 +5,8 @@
 //! without it promises nothing and is reclaimed. Between two steps a GPU may have both the reservation's lease and the
 //! container's, never none and never two holders who could both start.
 
+use std::cell::OnceCell;
+
 use contract::inventory::Inventory;
 use contract::request::Request;
 use contract::{Code, Contract, Granted, Refusal, SCHEMA, read, record};
@@ -106,7 +108,7 @@ impl Ledger {
         let holder = HeldBy::Reservation { until, pod: pod.cloned(), seconds: Some(seconds), owner };
         let open = self.open_to(pod, request)?;
         let tag = tag(&token);
-        let taker = Taker { tag: &tag, memory: &tag, holder: &holder };
+        let taker = Taker { tag: &tag, memory: &tag, holder: &holder, history: OnceCell::new() };
         let gpus = self.lease_out(&locked, self.listing()?, &open, inventory, request, &taker)?;
         let promised = build(&gpus).and_then(|contract| {
             self.refuse_known(&contract.id)?;

@@ -3,6 +3,7 @@
 //! Every change is made of steps that each leave a state in which no GPU has two holders and no lease outlives its
 //! holder unseen: leases come first and go last, and what dies in between is found by [`Ledger::reclaim`].
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,6 +78,8 @@ pub(crate) struct Taker<'a> {
     pub(crate) tag: &'a str,
     pub(crate) memory: &'a str,
     pub(crate) holder: &'a HeldBy,
+    /// Who had what, once it was read: under the lock it stays so.
+    pub(crate) history: OnceCell<String>,
 }
 
 /// The key of something that holds GPUs by name.
@@ -182,10 +185,10 @@ impl Ledger {
         if let HeldBy::Container { sharing, .. } = &mut held_by {
             *sharing = Some(request.terms.sharing).filter(|sharing| *sharing == Sharing::Owner);
         }
-        let taker = Taker { tag, memory: memory.as_str(), holder: &held_by };
+        let taker = Taker { tag, memory: memory.as_str(), holder: &held_by, history: OnceCell::new() };
         let gpus = self.lease_out(&locked, listing, &[], inventory, request, &taker)?;
         // Advice for the next time: what cannot be remembered keeps nobody from a GPU.
-        let _ = self.remember(&locked, taker.memory, &gpus.iter().map(slot::of).collect::<Vec<_>>());
+        let _ = self.remember(&locked, &taker, &gpus.iter().map(slot::of).collect::<Vec<_>>());
         Ok(gpus)
     }
 
@@ -229,7 +232,8 @@ impl Ledger {
         }
         let locked = self.lock()?;
         let key = named_key(name);
-        let taker = Taker { tag: key.as_str(), memory: key.as_str(), holder: &HeldBy::Name { name: name.to_owned() } };
+        let (tag, holder) = (key.as_str(), HeldBy::Name { name: name.to_owned() });
+        let taker = Taker { tag, memory: tag, holder: &holder, history: OnceCell::new() };
         self.lease_out(&locked, self.listing()?, &[], inventory, request, &taker)
     }
 
@@ -336,7 +340,7 @@ impl Ledger {
         let closed = limits.closed(inventory, &others, name.or(owner), name.is_some());
         let mut previous = if own.is_empty() { party.shared(&others) } else { own.clone() };
         if previous.is_empty() && request.ids.is_empty() {
-            previous = self.previous(taker.memory);
+            previous = self.previous(taker);
         }
         // What is bound to vfio-pci is for a virtual machine, and what a machine has stays its own whatever it is bound to.
         let for_machine = |gpu: &Gpu| gpu.unavailable.as_ref().is_some_and(|why| why.state == State::Vfio);

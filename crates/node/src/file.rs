@@ -22,23 +22,42 @@ pub(crate) fn read(path: &str) -> Result<Vec<u8>, NodeError> {
 
 /// The whole of such a file that is longer: each short read makes the kernel begin again.
 pub(crate) fn read_into(path: &str, room: usize) -> Result<Vec<u8>, NodeError> {
-    let read = File::open(path).and_then(|file| to_end(&file, room, usize::MAX));
-    read.map_err(|e| NodeError::new("read", path, e))
+    let read = |file: File| {
+        // The standard library's own would ask the file for its length and position before.
+        let mut bytes = Vec::with_capacity(room);
+        file.take(u64::MAX).read_to_end(&mut bytes).map(|_| bytes)
+    };
+    File::open(path).and_then(read).map_err(|e| NodeError::new("read", path, e))
 }
 
-/// What is left of an open file, at most `max` bytes; `None` when there is more.
-pub(crate) fn read_bounded(file: &File, expected: u64, max: usize) -> std::io::Result<Option<Vec<u8>>> {
-    // One more, so that the read after the last byte finds room to say that it was the last.
-    let room = usize::try_from(expected).unwrap_or(max).min(max).saturating_add(1);
-    to_end(file, room, max).map(|bytes| (bytes.len() <= max).then_some(bytes))
-}
-
-/// What is left of a file, at most one byte more than `max`, into `room` bytes at first. The standard library would ask a
-/// file for its length and position before.
-fn to_end(file: &File, room: usize, max: usize) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(room);
-    file.take(u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1)).read_to_end(&mut bytes)?;
-    Ok(bytes)
+/// The bytes of an open file that is `size` bytes long, as it says itself; `None` when there are more than `max`. A read that
+/// has them all and leaves room was the last: who asks for more to hear that there is none pays for it in every container.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read_bounded(mut file: &File, size: u64, max: usize) -> std::io::Result<Option<Vec<u8>>> {
+    let size = usize::try_from(size).unwrap_or(max).min(max);
+    let mut bytes = vec![0; size.saturating_add(1).max(SMALL)];
+    let mut len = 0;
+    loop {
+        let read = match file.read(bytes.get_mut(len..).unwrap_or_default()) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        len += read;
+        // Files of the kernel's say that they are empty.
+        if read == 0 || (len == size && size > 0) {
+            break;
+        }
+        if len > max {
+            return Ok(None);
+        }
+        if len == bytes.len() {
+            bytes.resize(len.saturating_mul(2).min(max.saturating_add(1)), 0);
+        }
+    }
+    bytes.truncate(len);
+    Ok(Some(bytes))
 }
 
 /// What a file is now, links followed.
@@ -84,4 +103,28 @@ pub(crate) fn size(stat: &FileStat) -> u64 {
 /// Whether a file with this mode is of this kind.
 pub(crate) fn is(mode: u32, kind: SFlag) -> bool {
     mode & SFlag::S_IFMT.bits() == kind.bits()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever a file says that its length is: all of it is read, or what it said there was, and never more than `max`.
+    #[test]
+    fn a_file_is_read_whole_or_is_too_large() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let whole: Vec<u8> = (0_u8..=255).cycle().take(5000).collect();
+        for len in [0, 1, SMALL - 1, SMALL, SMALL + 1, 5000] {
+            std::fs::write(&path, whole.get(..len).unwrap()).unwrap();
+            for (said, max) in [(0, 9000), (len, 9000), (len, len), (len, 700), (len + 9, 9000), (len / 2, 9000)] {
+                let read = read_bounded(&File::open(&path).unwrap(), said as u64, max).unwrap();
+                let expected = (len <= max).then(|| whole.get(..len).unwrap().to_vec());
+                assert_eq!(read, expected, "{len} bytes, said to be {said}, {max} at most");
+            }
+        }
+        let kernels = File::open("/proc/self/mountinfo").unwrap();
+        let told = read_bounded(&kernels, 0, 1 << 20).unwrap().unwrap();
+        assert_eq!(told, std::fs::read("/proc/self/mountinfo").unwrap());
+    }
 }

@@ -26,7 +26,7 @@ pub use boot::{boot_id, now, rfc3339};
 pub use devices::{check_node, majors};
 pub use driver::facts;
 pub use error::NodeError;
-pub use file::{file_id, id, real_path};
+pub use file::{file_id, id, read_bounded, real_path};
 pub use in_root::InRoot;
 pub use inside::{Inside, NodeAt};
 pub use node::Node;

@@ -1,3 +1,4 @@
+use std::cell::OnceCell;
 use std::os::unix::fs::PermissionsExt;
 
 use contract::key::sha256;
@@ -5,6 +6,7 @@ use contract::{Granted, SCHEMA};
 use tempfile::TempDir;
 
 use super::*;
+use crate::lease::HeldBy;
 use crate::testing::{World, contract_for, count, inventory, ledger, state};
 
 fn key(name: &str) -> Key {
@@ -101,20 +103,20 @@ fn originals_know_all_that_was_written_over_them() {
     let a = key("a");
     let bytes = b"{\"x\":\n\xff}\n".as_slice();
     assert_eq!(ledger.original(&a), None);
-    ledger.keep_original(&a, bytes, "w1", "/b/config.json").unwrap();
-    ledger.keep_original(&a, bytes, "w2", "/b/config.json").unwrap();
+    ledger.keep_original(&a, None, bytes, "w1", "/b/config.json").unwrap();
+    ledger.keep_original(&a, None, bytes, "w2", "/b/config.json").unwrap();
     let kept = ledger.original(&a).unwrap();
     assert_eq!((kept.bytes.as_slice(), kept.config_path.as_str()), (bytes, "/b/config.json"));
     assert!(kept.is_ours("w1") && kept.is_ours("w2") && !kept.is_ours(&sha256(bytes)));
     for n in 0..20 {
-        ledger.keep_original(&a, bytes, &format!("v{n}"), "/b/config.json").unwrap();
+        ledger.keep_original(&a, None, bytes, &format!("v{n}"), "/b/config.json").unwrap();
     }
     let kept = ledger.original(&a).unwrap();
     assert_eq!((kept.written.len(), kept.is_ours("v19"), kept.is_ours("w1")), (MAX_WRITTEN, true, false));
     // Another spec, or another place, is another story.
-    ledger.keep_original(&a, b"other", "w3", "/b/config.json").unwrap();
+    ledger.keep_original(&a, None, b"other", "w3", "/b/config.json").unwrap();
     assert_eq!(ledger.original(&a).unwrap().written, ["w3"]);
-    ledger.keep_original(&a, b"other", "w4", "/c/config.json").unwrap();
+    ledger.keep_original(&a, None, b"other", "w4", "/c/config.json").unwrap();
     assert_eq!(ledger.original(&a).unwrap().written, ["w4"]);
 }
 
@@ -122,17 +124,24 @@ fn originals_know_all_that_was_written_over_them() {
 fn history_is_bounded_and_the_newest_stays() {
     let (_dir, ledger) = fresh();
     let name = |n: usize| format!("{n:032x}");
-    assert!(ledger.previous(&name(0)).is_empty());
+    let holder = HeldBy::Name { name: "vm:a".into() };
+    let taker = |memory| Taker { tag: "t", memory, holder: &holder, history: OnceCell::new() };
+    let names: Vec<String> = (0..10_000).map(name).collect();
+    let previous = |n: usize| ledger.previous(&taker(&names[n]));
+    let remember = |n: usize, slots: &[String]| {
+        ledger.remember(&ledger.lock().unwrap(), &taker(&names[n]), slots).unwrap();
+    };
+    assert!(previous(0).is_empty());
     for n in 0..MAX_HISTORY + 10 {
-        ledger.remember(&ledger.lock().unwrap(), &name(n), &[format!("0000:{n:04x}"), "b".into()]).unwrap();
+        remember(n, &[format!("0000:{n:04x}"), "b".into()]);
     }
     let count = || std::fs::read_to_string(ledger.path(HISTORY)).unwrap().lines().count();
     assert_eq!(count(), MAX_HISTORY);
-    assert!(ledger.previous(&name(9)).is_empty());
-    assert_eq!(ledger.previous(&name(10)), ["0000:000a", "b"]);
+    assert!(previous(9).is_empty());
+    assert_eq!(previous(10), ["0000:000a", "b"]);
     // A key remembered again is new again, and stands there once.
-    ledger.remember(&ledger.lock().unwrap(), &name(10), &["z".into()]).unwrap();
-    ledger.remember(&ledger.lock().unwrap(), &name(9999), &["y".into()]).unwrap();
-    assert_eq!((count(), ledger.previous(&name(10))), (MAX_HISTORY, vec!["z".to_owned()]));
-    assert!(ledger.previous(&name(11)).is_empty());
+    remember(10, &["z".into()]);
+    remember(9999, &["y".into()]);
+    assert_eq!((count(), previous(10)), (MAX_HISTORY, vec!["z".to_owned()]));
+    assert!(previous(11).is_empty());
 }

@@ -256,7 +256,7 @@ fn killed_after_every_step() {
         let gpus = ledger.grant(&node, &count(2), holder)?;
         ledger.put_contract(&contract_for(&node, &gpus, &count(2), Some(&holder.key))?, &holder.key)?;
         if edits {
-            ledger.keep_original(&holder.key, b"spec", "digest", "/b/config.json")?;
+            ledger.keep_original(&holder.key, None, b"spec", "digest", "/b/config.json")?;
         }
         ledger.release(&holder.key)?;
         Ok(())
@@ -323,7 +323,7 @@ fn originals_wait_for_whoever_puts_them_back() {
     let [a, b] = ["a", "b"].map(|id| holder(&world, id, u32::from(id.as_bytes()[0])));
     for holder in [&a, &b] {
         ledger.grant(&node, &count(1), holder).unwrap();
-        ledger.keep_original(&holder.key, holder.container.as_bytes(), "w", "/c").unwrap();
+        ledger.keep_original(&holder.key, None, holder.container.as_bytes(), "w", "/c").unwrap();
     }
     dies(&world, &a);
     ledger.reclaim().unwrap();
