@@ -11,7 +11,7 @@ use contract::config::{DEFAULT_PATH, Host};
 use shim::Setup;
 
 use crate::commands::{
-    audit, cdi, check, completions, configure, contracts, cuda, demo, doctor, inventory, lease, manual, report, source,
+    audit, broker, cdi, check, completions, configure, contracts, cuda, demo, doctor, inventory, lease, manual, report, source,
     stats, version,
 };
 use crate::exit::{Exit, Failure};
@@ -88,6 +88,8 @@ enum Command {
     Cdi(cdi::Args),
     /// Makes the runtime known to an engine, or takes that back
     Configure(configure::Args),
+    /// Gives GPUs to containers of users without root, who ask over a socket
+    Broker(broker::Args),
     /// Shows the main job on a made-up node with four GPUs
     Demo(demo::Args),
     /// A completion script for a shell
@@ -103,7 +105,7 @@ enum Command {
 }
 
 /// Commands of later versions: whoever calls one is told so; no help, completion or tip names them.
-const LATER: [&str; 3] = ["broker", "vfio", "mig"];
+const LATER: [&str; 2] = ["vfio", "mig"];
 
 /// What every command gets.
 pub(crate) struct Context<'a> {
@@ -214,6 +216,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<Exit, 
         Command::Cuda(args) => cuda::run(&args, context),
         Command::Cdi(args) => cdi::run(&args, context),
         Command::Configure(args) => configure::run(&args, context),
+        Command::Broker(args) => broker::run(&args, context),
         Command::Demo(args) => demo::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
         Command::Man(args) => manual::run(&args),
@@ -298,7 +301,7 @@ mod tests {
             (&["invntory"], "'inventory'"),
             (&["vfi"], "unrecognized subcommand 'vfi'"),
             (&["lease", "mig"], "unrecognized subcommand 'mig'"),
-            (&["broker", "--help"], "`quilt-gpu broker` comes in a later version"),
+            (&["vfio", "--help"], "`quilt-gpu vfio` comes in a later version"),
             (&["cdi", "vfio"], "unrecognized subcommand 'vfio'"),
             (&["cdi", "generate", "--format", "table"], "--format table is not offered here, only json and yaml"),
             (&["cdi", "generate", "--output", "x.txt"], "--output x.txt: a CDI file's name ends with .json or .yaml"),
@@ -311,7 +314,7 @@ mod tests {
             (&["audit", "--all", "--verify-log"], "--all and --verify-log look at everything"),
             (&["audit", "--since", "yesterday"], "is no time"),
             (&["report", "--format", "json"], "a report is HTML"),
-            (&["broker", "--all"], "later version"),
+            (&["mig", "--all"], "later version"),
             (&["mig"], "later version"),
             (&["inventory", "--config", "/does/not/exist"], "/does/not/exist"),
             (&["inventory", "--host-root", "/does/not/exist"], "/does/not/exist"),

@@ -3,6 +3,7 @@
 //! Everything here may be slow and may link what it likes; nothing of it is linked into the runtime or the hook.
 
 mod audit;
+mod broker;
 mod child;
 pub mod cli;
 mod commands;

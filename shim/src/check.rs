@@ -124,7 +124,7 @@ fn judged(
         }
         let carried = numbers(&decision, &system).and_then(|numbers| {
             notes.extend(cuda::judge(&decision.spec, verdict.grant.as_ref(), &setup.config.policy)?);
-            edits::edits(&decision.spec, &folder, &decision.judgement, &numbers, verdict.grant.as_ref(), &setup.config)
+            edits::edits(&decision.spec, &folder, &decision.judgement, &numbers, verdict.grant.as_ref(), setup)
         });
         match carried {
             Ok(planned) => {

@@ -10,6 +10,7 @@ use node::Node;
 use node::process::{self, Process};
 
 use crate::argv::Verb;
+use crate::broker;
 use crate::bundle::Bundle;
 use crate::compat;
 use crate::container::Container;
@@ -146,6 +147,9 @@ impl<'a> Making<'a> {
             {
                 // What is not released here is reclaimed later: no container of this key exists.
                 let _ = restore::give_back(ledger, &self.container.key);
+                if self.container.setup.rootless {
+                    broker::release(self.container.setup, &self.container.key);
+                }
             }
             vec![refusal]
         })
@@ -266,7 +270,7 @@ impl<'a> Making<'a> {
             &decision.judgement,
             &numbers,
             contract.as_ref(),
-            &container.setup.config,
+            container.setup,
         )?;
         notes.extend(decision.judgement.notes.iter().cloned());
         notes.extend(withheld.into_iter().chain(chosen));
@@ -277,7 +281,7 @@ impl<'a> Making<'a> {
         // Whom nobody grants anything is only looked at where everything is there to do so.
         let looks = changed && ledger.is_some() && self.verifies() && container.setup.hook().exists();
         if verb != Verb::Create && (contract.is_some() || (looks && verb == Verb::Run)) {
-            edits.hooks = edits::run_hooks(&container.setup.hook(), &container.setup.path, container.key.as_str());
+            edits.hooks = edits::run_hooks(container.setup, container.key.as_str());
         }
         stops::at("writing");
         notes.extend(cache.map(|cache| cache.write(&decision.spec, &bundle.path)).transpose()?);

@@ -102,13 +102,11 @@ pub(crate) fn decide<'a>(
     });
     if gpu_asked {
         refusals.extend(setup.problem.clone());
-        if !system.initial_user_namespace() {
-            refusals.push(Refusal::new(
-                Code::Policy,
-                "cgroup-no-filter",
-                "this runtime runs inside a user namespace, where no device filter can be attached",
-                "start GPU containers as root on the node, or ask for none",
-            ));
+        if !setup.rootless && !system.initial_user_namespace() {
+            let message = "this runtime runs inside a user namespace, where no device filter can be attached, and has no \
+                           XDG_RUNTIME_DIR to keep books in for the node's broker";
+            let help = "start GPU containers as root on the node, or with that folder of the user's, or ask for none";
+            refusals.push(Refusal::new(Code::Policy, "cgroup-no-filter", message, help));
         }
     }
     if let Some((message, fails)) = low_level.no_filter().filter(|_| !gpu_asked) {

@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use cdi::{Edits, Hook, Mount, Stage};
-use contract::config::Config;
 use contract::inventory::DeviceNode;
 use contract::json::Node;
 use contract::{Code, Contract, Note, Refusal};
@@ -14,6 +13,7 @@ use node::InRoot;
 use crate::bundle;
 use crate::groups;
 use crate::others::masks;
+use crate::setup::{Setup, USERS_FOLDER};
 use crate::targets::refuse_covered;
 use crate::view::{self, Cache};
 
@@ -41,9 +41,9 @@ pub(crate) fn edits(
     judgement: &Judgement,
     numbers: &Numbers,
     contract: Option<&Contract>,
-    config: &Config,
+    setup: &Setup,
 ) -> Result<Planned, Refusal> {
-    let changes = &judgement.changes;
+    let (changes, config) = (&judgement.changes, &setup.config);
     let mut edits = Edits {
         drop_devices: changes.drop_devices.clone(),
         drop_prestart: changes.drop_prestart.clone(),
@@ -69,14 +69,17 @@ pub(crate) fn edits(
     let granted: Vec<(u32, u32)> = contract.nodes.iter().map(|n| (n.major, n.minor)).collect();
     edits.env.clone_from(&contract.env);
     edits.masked = masks(spec, contract, config);
-    edits.rules = Some(guard::granted_rules(&judgement.rules, &granted, numbers));
-    if has_user_namespace(spec) {
+    // A list that nobody enforces would say what is not so.
+    edits.rules = (!setup.rootless).then(|| guard::granted_rules(&judgement.rules, &granted, numbers));
+    if setup.rootless || has_user_namespace(spec) {
         // mknod is not allowed there, and runc would bind a node of the same path, which a driver root does not have.
         edits.mounts.extend(contract.nodes.iter().map(|n| Mount::node(&n.host_path, &n.path)));
     } else {
         edits.nodes.clone_from(&contract.nodes);
     }
-    edits.gids = groups::needed(spec, &contract.nodes, config.policy.refuse_device_groups)?;
+    if !setup.rootless {
+        edits.gids = groups::needed(spec, &contract.nodes, config.policy.refuse_device_groups)?;
+    }
     let root = bundle::rootfs(spec, folder).and_then(|path| InRoot::open(&path).ok());
     let view::Placed { binds, cache, notes } = view::place(root.as_ref(), spec, folder, contract)?;
     edits.mounts.extend(binds.iter().map(|(host, dest)| Mount::library(host, dest)));
@@ -112,15 +115,20 @@ pub(crate) fn has_user_namespace(spec: &Node<'_>) -> bool {
 }
 
 /// The hooks that a `run` gets, since nobody stands by to verify and release.
-pub(crate) fn run_hooks(hook: &Path, config: &Path, key: &str) -> Vec<Hook> {
+pub(crate) fn run_hooks(setup: &Setup, key: &str) -> Vec<Hook> {
+    let (hook, config) = (setup.hook(), &setup.path);
+    // Without a variable some runtimes would hand the container's own environment to the hook.
+    let mut env = vec!["QUILT_GPU_HOOK=1".to_owned()];
+    if let Some(folder) = std::env::var(USERS_FOLDER).ok().filter(|_| setup.rootless) {
+        env.push(format!("{USERS_FOLDER}={folder}"));
+    }
     let hook_of = |stage: Stage| Hook {
         stage,
         path: hook.display().to_string(),
         args: ["quilt-gpu-hook", stage.key(), "--config", &config.display().to_string(), "--key", key]
             .map(str::to_owned)
             .to_vec(),
-        // Without a variable some runtimes would hand the container's own environment to the hook.
-        env: vec!["QUILT_GPU_HOOK=1".to_owned()],
+        env: env.clone(),
         timeout: NonZeroU32::new(30),
     };
     vec![hook_of(Stage::CreateRuntime), hook_of(Stage::Poststop)]

@@ -8,6 +8,7 @@ use contract::request::{Asked, Request, Sharing};
 use contract::{Code, Contract, Refusal};
 use ledger::{Holder, Ledger, Recipient};
 
+use crate::broker;
 use crate::exec::{self, Output};
 use crate::looked;
 use crate::lowlevel::{self, c_string};
@@ -147,6 +148,9 @@ pub(crate) fn contract(
     asked: &Asked,
     holder: &Holder,
 ) -> Result<Option<Contract>, Refusal> {
+    if setup.rootless {
+        return broker::contract(setup, ledger, asked, holder);
+    }
     match asked {
         Asked::Nothing => Ok(None),
         Asked::Reserved { token, request, .. } => {
@@ -160,12 +164,18 @@ pub(crate) fn contract(
             let contract = ledger.redeem(token, holder)?;
             kept_if(trusted(&contract, setup), ledger, contract, holder).map(Some)
         }
-        Asked::Gpus(request) => {
-            within_ceilings(request, &setup.config)?;
-            may_share(request, holder.owner.as_deref())?;
-            fresh(setup, || make(setup, ledger, request, holder)).map(Some)
-        }
+        Asked::Gpus(request) => allocated(setup, ledger, request, holder).map(Some),
     }
+}
+
+/// Takes leases now, and drafts the contract.
+///
+/// # Errors
+/// Above a ceiling, or the node does not have it, or not now. Nothing is left of it.
+pub fn allocated(setup: &Setup, ledger: &Ledger, request: &Request, holder: &Holder) -> Result<Contract, Refusal> {
+    within_ceilings(request, &setup.config)?;
+    may_share(request, holder.owner.as_deref())?;
+    fresh(setup, || make(setup, ledger, request, holder))
 }
 
 /// What may be over is looked at anew, once. A loop, so that what is attempted stands in the program once too.
@@ -188,8 +198,8 @@ pub(crate) fn fresh<T>(setup: &Setup, attempt: impl Fn() -> Result<T, Refusal>) 
 
 fn make(setup: &Setup, ledger: &Ledger, request: &Request, holder: &Holder) -> Result<Contract, Refusal> {
     let inventory = read_inventory(setup)?;
-    // A node without GPUs was not asked.
-    if !inventory.gpus.is_empty() {
+    // A node without GPUs was not asked, and a user without root has no filter.
+    if !inventory.gpus.is_empty() && !holder.is_rootless() {
         lowlevel::enforces(setup, Path::new(&holder.low_level))?;
     }
     let id = node::random_hex128().map_err(|e| Refusal::internal("random", &e))?;

@@ -3,6 +3,7 @@
 //! Read `create` first: every step is one function there. `check` runs the same decision dry, `stage` is the hook's half.
 
 pub mod argv;
+mod broker;
 mod bundle;
 mod check;
 mod compat;
@@ -49,7 +50,7 @@ mod view;
 mod words;
 
 pub use check::{Verdict, check};
-pub use grant::{INVENTORY, read_inventory, ready, trusted, within_ceilings};
+pub use grant::{INVENTORY, allocated, read_inventory, ready, trusted, within_ceilings};
 pub use lowlevel::{LOW_LEVEL, current};
 pub use setup::Setup;
 pub use verify::{Wrong, filter};
@@ -109,7 +110,7 @@ fn pass(args: RawArgs) -> c_int {
 }
 
 fn ours(call: &Call<'_>, words: Words) -> c_int {
-    let setup = Setup::from_environment();
+    let setup = Setup::from_environment().of_this_user();
     let log = Log { path: call.value("log"), json: call.value("log-format") == Some("json") };
     match carried_out(call, &setup, words) {
         Ok(status) => status,

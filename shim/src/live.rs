@@ -89,6 +89,10 @@ fn one(setup: &Setup, ledger: &Ledger, key: &Key, recorded: Recorded) -> Looked 
     let contract = ledger.contract(key);
     let gpus = contract.iter().flatten().flat_map(|contract| &contract.gpus).map(contract::Granted::name).collect();
     let looked = |state| Looked { key: key.clone(), container, pod, gpus, state };
+    if holder.as_ref().is_some_and(HeldBy::is_rootless) {
+        let why = "it is the container of a user without root: no device filter holds it, and the node keeps no spec of it";
+        return looked(State::Unknown(why.to_owned()));
+    }
     let init = match first_process(holder.as_ref(), &recorded) {
         Ok(Some(init)) => init,
         Ok(None) => return looked(State::Gone),
@@ -218,7 +222,7 @@ impl Subject<'_> {
             contract,
             placed: contract.map_or_else(Vec::new, |contract| made::placed(&mounts, contract)),
             changed: true,
-            scratch: self.setup.state_dir(),
+            setup: self.setup,
         };
         created.still().map_err(Ok)
     }

@@ -10,6 +10,7 @@ use ledger::audit::Kind;
 use node::Node;
 
 use crate::argv::Verb;
+use crate::broker;
 use crate::container::Container;
 use crate::decide::Decision;
 use crate::handover::{self, Words};
@@ -79,6 +80,9 @@ impl Made<'_> {
         if let (Some(contract), Ok(init)) = (&self.contract, &init) {
             let ledger = Ledger::open(self.container.setup.state_dir()).map_err(|e| e.to_string())?;
             ledger.started(&self.container.key, &contract.gpus, *init).map_err(|e| e.to_string())?;
+            if self.container.setup.rootless {
+                broker::started(self.container.setup, &self.container.key, *init)?;
+            }
         }
         if self.container.setup.config.policy.verify == Verify::Off {
             return Ok(());
@@ -104,7 +108,7 @@ impl Made<'_> {
             contract: self.contract.as_ref(),
             placed: self.contract.as_ref().map_or_else(Vec::new, |contract| placed(&self.placed, contract)),
             changed: self.changed || self.contract.is_some(),
-            scratch: setup.state_dir(),
+            setup,
         };
         match created.verify() {
             Err(Wrong::Unknown(_)) if self.contract.is_none() => Ok(()),

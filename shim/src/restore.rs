@@ -5,6 +5,7 @@ use std::path::Path;
 use contract::key::{Key, sha256};
 use ledger::{Forced, Ledger, LedgerError, Original, slot};
 
+use crate::broker;
 use crate::bundle::Bundle;
 use crate::record;
 use crate::setup::Setup;
@@ -48,7 +49,7 @@ pub fn left_in(cgroup: &str) -> String {
 ///
 /// # Errors
 /// As [`give_back`]; a log that cannot be written keeps no GPU.
-pub(crate) fn end(ledger: &Ledger, setup: &Setup, key: &Key, why: &str) -> Result<(), LedgerError> {
+pub fn end(ledger: &Ledger, setup: &Setup, key: &Key, why: &str) -> Result<(), LedgerError> {
     let (holder, had) = (ledger.holder(key), ledger.holdings(key));
     let free = give_back(ledger, key);
     if had.is_empty() {
@@ -64,6 +65,9 @@ pub(crate) fn end(ledger: &Ledger, setup: &Setup, key: &Key, why: &str) -> Resul
         Err(error) => (Vec::new(), format!("{why}; {error}")),
     };
     let _ = record::ended(setup, key, holder.as_ref(), &list, &why);
+    if setup.rootless {
+        broker::release(setup, key);
+    }
     free.map(|_| ())
 }
 

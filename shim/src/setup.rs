@@ -29,7 +29,12 @@ pub struct Setup {
     bytes: Vec<u8>,
     /// Why the file does not count; then no GPU is granted, and containers without one go by what of it can be read.
     pub problem: Option<Refusal>,
+    /// Whether this is the runtime of a user without root, who keeps books of their own and has GPUs of the broker alone.
+    pub rootless: bool,
 }
+
+/// The folder that a user without root has for what ends with the session.
+pub(crate) const USERS_FOLDER: &str = "XDG_RUNTIME_DIR";
 
 impl Setup {
     /// Reads the configuration that the engine's environment names, or the default one.
@@ -52,7 +57,7 @@ impl Setup {
     /// Reads a configuration file. A file that is not there means the defaults.
     #[must_use]
     pub fn read(path: &Path) -> Self {
-        let setup = |config, bytes, problem| Self { path: path.to_owned(), config, bytes, problem };
+        let setup = |config, bytes, problem| Self { path: path.to_owned(), config, bytes, problem, rootless: false };
         let problem = |rule, why: &str, help| {
             let message = format!("the configuration does not count: {why}");
             Some(Refusal::new(Code::Internal, rule, message, help).at("", path.display().to_string()))
@@ -70,6 +75,18 @@ impl Setup {
                 setup(Config::unknown(), Vec::new(), problem("config-untrusted", &error.to_string(), help))
             }
         }
+    }
+
+    /// The same for whoever runs this: a user without root cannot write the node's folders, and has some of their own. Where
+    /// there is no folder for them, as for engines' daemons, nothing is asked.
+    #[must_use]
+    pub(crate) fn of_this_user(mut self) -> Self {
+        let folder = std::env::var(USERS_FOLDER).ok().filter(|folder| folder.starts_with('/'));
+        let Some(folder) = folder.filter(|_| !node::process::is_nodes_root()) else { return self };
+        let paths = &mut self.config.paths;
+        (paths.state_dir, paths.log_dir) = (format!("{folder}/quilt-gpu"), format!("{folder}/quilt-gpu/log"));
+        self.rootless = true;
+        self
     }
 
     /// Digest of the policy in force: of the file's bytes, or of nothing when nothing of it counts.

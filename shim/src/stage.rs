@@ -11,6 +11,7 @@ use guard::Numbers;
 use ledger::{Ledger, Original};
 use node::Node;
 
+use crate::broker;
 use crate::bundle::{self, Bundle};
 use crate::container::key_for_hook;
 use crate::create::{in_held_cgroup, numbers};
@@ -84,6 +85,7 @@ pub fn harden() {
 pub fn run(call: &Call, mut stdin: impl Read) -> Result<Vec<u8>, Vec<Refusal>> {
     let setup =
         call.config.as_deref().map_or_else(|| Setup::read(Path::new(contract::config::DEFAULT_PATH)), Setup::read);
+    let setup = setup.of_this_user();
     // To the end, whatever it is for: a runtime that cannot write it all may be ended by that (crun).
     let mut text = Vec::new();
     let most = if call.stage == "precreate" { MAX_BYTES as u64 + 1 } else { MAX_STATE };
@@ -214,9 +216,12 @@ fn judge(
     }
     granted(&decision, bundle, pid, contract.as_ref(), setup, &system).map_err(one)?;
     let begun = held.zip(node::process::of(pid)).zip(contract.as_ref());
-    begun
-        .map_or(Ok(()), |(((key, ledger), init), contract)| ledger.started(key, &contract.gpus, init))
-        .map_err(|e| one(e.into()))
+    let Some((((key, ledger), init), contract)) = begun else { return Ok(()) };
+    ledger.started(key, &contract.gpus, init).map_err(|e| one(e.into()))?;
+    if setup.rootless {
+        broker::started(setup, key, init).map_err(|why| one(Refusal::internal("broker", &why)))?;
+    }
+    Ok(())
 }
 
 /// A container that the runtime made: what stands in its spec was granted or changed by us.
@@ -233,7 +238,7 @@ fn granted(
         _ => numbers(decision, system)?,
     };
     let edits::Planned { edits, .. } =
-        edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract, &setup.config)?;
+        edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract, setup)?;
     let created = Created {
         pid,
         base: &rootfs(decision, bundle),
@@ -243,7 +248,7 @@ fn granted(
         contract,
         placed: contract.map_or_else(Vec::new, |contract| placed(&edits.mounts, contract)),
         changed: true,
-        scratch: setup.state_dir(),
+        setup,
     };
     created.verify().or_else(|wrong| match wrong {
         Wrong::Unknown(_) if contract.is_none() => Ok(()),
@@ -311,7 +316,7 @@ fn without_contract(
         contract: None,
         placed: Vec::new(),
         changed: true,
-        scratch: setup.state_dir(),
+        setup,
     };
     created.look().or_else(|wrong| match wrong {
         Wrong::Unknown(_) => Ok(()),

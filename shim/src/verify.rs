@@ -10,6 +10,7 @@ use node::{Node, mountinfo};
 
 use crate::decide::Decision;
 use crate::inside;
+use crate::setup::Setup;
 
 /// A file that must lie at a place in the container.
 pub(crate) struct Placed<'a> {
@@ -32,8 +33,7 @@ pub(crate) struct Created<'a> {
     pub(crate) placed: Vec<Placed<'a>>,
     /// Its device list or its mounts are what we made of them; otherwise only its mounts' sources may have changed.
     pub(crate) changed: bool,
-    /// Where a node can be made for a moment.
-    pub(crate) scratch: &'a Path,
+    pub(crate) setup: &'a Setup,
 }
 
 impl Created<'_> {
@@ -43,8 +43,10 @@ impl Created<'_> {
     /// The first difference.
     pub(crate) fn verify(&self) -> Result<(), Wrong> {
         match self.contract {
+            // No filter can be had there, and nobody says that there is one.
+            _ if self.setup.rootless => {}
             Some(contract) => filter(self.pid, &numbers_of(contract), self.numbers)?,
-            None if self.changed => match judged(self.pid, &[], self.numbers, Some(self.scratch)) {
+            None if self.changed => match judged(self.pid, &[], self.numbers, Some(self.setup.state_dir())) {
                 // Where nothing filters, or nobody can tell, a container without GPUs starts all the same.
                 Err(Wrong::Absent | Wrong::Unknown(_)) => {}
                 told => told?,
@@ -60,7 +62,7 @@ impl Created<'_> {
     /// The first difference.
     pub(crate) fn still(&self) -> Result<(), Wrong> {
         let granted = self.contract.map(numbers_of);
-        let scratch = granted.is_none().then_some(self.scratch);
+        let scratch = granted.is_none().then_some(self.setup.state_dir());
         match judged(self.pid, granted.as_deref().unwrap_or_default(), self.numbers, scratch) {
             Err(Wrong::Absent | Wrong::Unknown(_)) if granted.is_none() => {}
             told => told?,

@@ -1,6 +1,7 @@
 //! The operator's configuration, `/etc/quilt-gpu/config.toml`, as types with defaults.
 
 mod audit;
+mod broker;
 mod table;
 
 use toml::de::DeTable;
@@ -13,6 +14,7 @@ use crate::owner::{Capacity, Internal, Owner, Tables, names_a_kind};
 use crate::read::{FromJson, ReadError, Settings};
 use crate::{settings, word};
 pub use audit::{AuditPolicy, FileMode, Unwritable};
+pub use broker::Broker;
 use table::{before_the_line, line_of, table_node};
 
 /// Where the configuration lies unless the engine's environment says otherwise.
@@ -37,6 +39,8 @@ pub struct Config {
     pub runtime: Runtime,
     /// How decisions are recorded.
     pub audit: AuditPolicy,
+    /// How users without root come by GPUs.
+    pub broker: Broker,
     /// What the node is said to have.
     pub capacity: Capacity,
     /// Exceptions, one `[[allow]]` table each.
@@ -332,7 +336,7 @@ pub struct Runtime {
     pub low_level: Vec<String>,
 }
 
-settings!(tables Config { paths, host, policy, request, runtime, audit, capacity, allow, owners, internal });
+settings!(tables Config { paths, host, policy, request, runtime, audit, broker, capacity, allow, owners, internal });
 settings!(Paths { state_dir, log_dir, helper, hook });
 settings!(Host { root, driver_root, dev_root, driver_folders, nvml });
 settings!(Policy {
@@ -435,6 +439,7 @@ impl Config {
             ("/host/driver_root", &mut host.driver_root, default.host.driver_root),
             ("/host/dev_root", &mut host.dev_root, default.host.dev_root),
             ("/audit/syslog", &mut self.audit.syslog, default.audit.syslog),
+            ("/broker/socket", &mut self.broker.socket, default.broker.socket),
         ] {
             // Where the default is empty, empty says something.
             if !path.starts_with('/') && *path != default {

@@ -35,23 +35,27 @@ pub struct Owner {
     pub namespace: Option<String>,
     /// The low-level runtime's folder of states: an engine's, or a user's.
     pub state_root: Option<String>,
+    /// A user of this node, by number, as the kernel attests it to the broker; nobody else is then.
+    pub uid: Option<u32>,
 }
 
 impl FromJson for Owner {
     fn from_json(node: &Node<'_>) -> Result<Self, ReadError> {
-        only(node, &["name", "namespace", "state_root"])?;
+        only(node, &["name", "namespace", "state_root", "uid"])?;
         let owner = Self {
             name: field(node, "name")?,
             namespace: field(node, "namespace")?,
             state_root: field(node, "state_root")?,
+            uid: field(node, "uid")?,
         };
         if !id_is_plain(&owner.name) {
             return Err(ReadError::new("its name must be letters, digits and . - _ +"));
         }
         // A table without a condition would make everybody one owner.
-        match (&owner.namespace, &owner.state_root) {
-            (None, None) => Err(ReadError::new("it must say namespace or state_root")),
-            _ => Ok(owner),
+        match (&owner.namespace, &owner.state_root, owner.uid) {
+            (None, None, None) => Err(ReadError::new("it must say namespace, state_root or uid")),
+            (None, None, Some(_)) | (_, _, None) => Ok(owner),
+            _ => Err(ReadError::new("a user's containers have no namespace and no state_root that counts: write uid alone")),
         }
     }
 }
@@ -62,10 +66,19 @@ impl Owner {
     #[must_use]
     pub fn of(owners: &[Self], namespace: Option<&str>, state_root: &str) -> Option<String> {
         let fits = |said: &Option<String>, is: Option<&str>| said.is_none() || said.as_deref() == is;
-        let named =
-            owners.iter().find(|owner| fits(&owner.namespace, namespace) && fits(&owner.state_root, Some(state_root)));
+        let fits = |owner: &&Self| fits(&owner.namespace, namespace) && fits(&owner.state_root, Some(state_root));
+        let named = owners.iter().filter(|owner| owner.uid.is_none()).find(fits);
         // No name of a table has a colon.
         named.map(|owner| owner.name.clone()).or_else(|| namespace.map(|namespace| format!("namespace:{namespace}")))
+    }
+}
+
+impl Owner {
+    /// The owner that a user of this node is to the broker. One that no table names is an owner by itself.
+    #[must_use]
+    pub fn of_user(owners: &[Self], uid: u32) -> String {
+        let named = owners.iter().find(|owner| owner.uid == Some(uid));
+        named.map_or_else(|| format!("uid:{uid}"), |owner| owner.name.clone())
     }
 }
 
@@ -170,8 +183,11 @@ mod tests {
             name: name.into(),
             namespace: namespace.map(str::to_owned),
             state_root: root.map(str::to_owned),
+            uid: None,
         };
+        let user = Owner { name: "alice".into(), uid: Some(1000), ..Owner::default() };
         let owners = [
+            user,
             owner("both", Some("red"), Some("/run/a")),
             owner("red", Some("red"), None),
             owner("a", None, Some("/run/a")),
@@ -186,6 +202,7 @@ mod tests {
         ] {
             assert_eq!(Owner::of(&owners, namespace, root).as_deref(), expected, "{namespace:?} {root}");
         }
+        assert_eq!([1000, 1001].map(|uid| Owner::of_user(&owners, uid)), ["alice", "uid:1001"]);
     }
 
     fn internal(gpus: &[&str], kind: Option<&str>) -> Internal {

@@ -41,6 +41,26 @@ pub enum Code {
 }
 
 impl Code {
+    /// All of them.
+    pub const ALL: [Self; 16] = [
+        Self::InvalidGpuRequest,
+        Self::UnknownGpu,
+        Self::StrictGpuConflict,
+        Self::Policy,
+        Self::TenantGpuMount,
+        Self::TenantGpuDevice,
+        Self::TenantGpuRule,
+        Self::UnsafeSpec,
+        Self::ForeignGpuInjection,
+        Self::CapacityFull,
+        Self::GpuUnavailable,
+        Self::DriverNotReady,
+        Self::ContractStale,
+        Self::ContractUntrusted,
+        Self::VerifyFailed,
+        Self::Internal,
+    ];
+
     /// The status in HTTP's numbers.
     #[must_use]
     pub fn status(self) -> u16 {
@@ -205,9 +225,7 @@ mod tests {
 
     #[test]
     fn names_and_serde_agree() {
-        for code in
-            [Code::InvalidGpuRequest, Code::StrictGpuConflict, Code::TenantGpuRule, Code::Internal, Code::CapacityFull]
-        {
+        for code in Code::ALL {
             assert_eq!(serde_json::to_value(code).unwrap(), code.name());
         }
     }

@@ -15,6 +15,7 @@ use node::process::Process;
 use serde::Serialize;
 
 use crate::liveness::Liveness;
+use crate::store::is_rootless;
 pub use made::Made;
 pub use pod::PodContainer;
 
@@ -170,6 +171,12 @@ impl HeldBy {
         }
     }
 
+    /// Whether it is the container of a user without root, whom the broker gave GPUs: no device filter holds it.
+    #[must_use]
+    pub fn is_rootless(&self) -> bool {
+        matches!(self, Self::Container { state_root, .. } if is_rootless(state_root))
+    }
+
     /// Its place in a pod, when it has one.
     #[must_use]
     pub fn pod(&self) -> Option<&PodContainer> {
@@ -318,6 +325,10 @@ fn remains(
         return Some(why);
     }
     let Some(cgroup) = cgroup else {
+        // No cgroup would hold a user's processes: its container is gone with the first of them.
+        if is_rootless(state_root) {
+            return None;
+        }
         return Some("its cgroup is not known, so processes of it may be left".to_owned());
     };
     in_cgroup(cgroup, made, machine)
@@ -344,6 +355,10 @@ fn in_cgroup(cgroup: &str, made: &Option<Made>, machine: &dyn Liveness) -> Optio
 
 /// Why the low-level runtime may still know the container; nothing when it does not.
 pub(crate) fn state_folder(state_root: &str, container: &str, machine: &dyn Liveness) -> Option<String> {
+    // What a user has there says nothing, and may be a file system that never answers.
+    if is_rootless(state_root) {
+        return None;
+    }
     let folder = Path::new(state_root).join(container);
     match machine.exists(&folder) {
         Ok(false) => None,

@@ -63,7 +63,7 @@ pub use forced::Forced;
 pub use lease::{HeldBy, Lease, Made, PodContainer};
 pub use liveness::{Liveness, Machine};
 pub use reservation::{Reserved, Reserving};
-pub use store::{Holder, Ledger, named_key};
+pub use store::{Holder, Ledger, named_key, users_root};
 pub use waiting::{Mark, Place, Waiter};
 
 use contract::Refusal;

@@ -52,6 +52,12 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// Whether it is the container of a user without root, whom the broker gave GPUs: no device filter holds it.
+    #[must_use]
+    pub fn is_rootless(&self) -> bool {
+        is_rootless(&self.state_root)
+    }
+
     /// What its GPUs are remembered by. A pod's container that is restarted is another one to the engine.
     pub(crate) fn memory(&self) -> Key {
         self.pod.as_ref().map_or_else(|| self.key.clone(), |pod| Key::of(&pod.uid, &pod.container))
@@ -71,6 +77,16 @@ impl Holder {
             sharing: None,
         }
     }
+}
+
+/// A user's folder of states, as it stands in leases that the broker gave: no absolute path, as root looks at none of a user's.
+#[must_use]
+pub fn users_root(uid: u32, root: &str) -> String {
+    format!("uid:{uid}:{root}")
+}
+
+pub(crate) fn is_rootless(state_root: &str) -> bool {
+    !state_root.starts_with('/')
 }
 
 /// Who takes GPUs: the tag of its leases, and what it had before is remembered by.
@@ -214,6 +230,21 @@ impl Ledger {
             }
         }
         Ok(())
+    }
+
+    /// Keeps what the node's broker granted, in a ledger that is a user's own: its leases keep no GPU from anybody.
+    ///
+    /// # Errors
+    /// As [`Ledger::grant`], but for what the GPUs are about.
+    pub fn adopt(&self, gpus: &[Granted], holder: &Holder) -> Result<(), Refusal> {
+        let locked = self.lock()?;
+        let names = self.names()?;
+        self.refuse_living(&names, holder)?;
+        let tag = holder.key.as_str();
+        let own: Vec<String> = names.into_iter().filter(|name| name.tag == tag).map(|name| name.slot).collect();
+        self.end(&locked, tag, &own)?;
+        let boot = self.machine.boot_id().map_err(|e| Refusal::internal("ledger", &e))?;
+        Ok(self.write_leases(&locked, gpus, tag, &self.held_by(holder), &boot)?)
     }
 
     /// Gives GPUs to something known by name (`vm:NAME`), until [`Ledger::release_named`] or another boot.

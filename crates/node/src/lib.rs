@@ -30,6 +30,6 @@ pub use file::{file_id, id, read_bounded, real_path};
 pub use in_root::InRoot;
 pub use inside::{Inside, NodeAt};
 pub use node::Node;
-pub use sys::{harden, has_mount_attributes, label, random_hex128};
+pub use sys::{handed_socket, harden, has_mount_attributes, label, random_hex128};
 pub use trust::{TrustError, Trusted, exchangeable, fault, folder_fault, read_trusted};
 pub use write::{Mode, write_atomic};

@@ -12,10 +12,8 @@ use crate::error::NodeError;
 use crate::file_system::Mounted;
 use crate::landmarks::{Landmarks, is_within};
 use crate::look::{self, Blind, MAGIC, Seen};
-use crate::{cgroup, devices, file, mountinfo, pci};
+use crate::{cgroup, devices, file, mountinfo, pci, process};
 
-/// Inode of the first user namespace in nsfs (`PROC_USER_INIT_INO`, `linux/proc_ns.h`).
-const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 /// Character major of DRM nodes (`admin-guide/devices.txt`).
 const DRM: u32 = 226;
 
@@ -160,6 +158,6 @@ impl System for Node {
     }
 
     fn initial_user_namespace(&self) -> bool {
-        stat("/proc/self/ns/user").is_ok_and(|stat| stat.st_ino == FIRST_USER_NAMESPACE)
+        process::in_first_user_namespace()
     }
 }

@@ -1,6 +1,6 @@
 //! Processes by number and start time: a number alone is used again.
 
-use crate::{devices, file};
+use crate::{devices, file, sys};
 
 /// A process, as it can be found again on the same boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,48 @@ pub fn of(pid: u32) -> Option<Process> {
 pub fn namespaces() -> (u64, u64) {
     let inode = |path| nix::sys::stat::stat(path).map_or(0, |stat| stat.st_ino);
     (inode("/proc/self/ns/pid"), inode("/proc/self/ns/cgroup"))
+}
+
+/// Inode of the first user namespace in nsfs (`PROC_USER_INIT_INO`, `linux/proc_ns.h`).
+const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+
+/// Whether this process is in the machine's own user namespace, where 0 is the machine's root.
+#[must_use]
+pub fn in_first_user_namespace() -> bool {
+    namespace("/proc/self/ns/user").is_some_and(|(_, inode)| inode == FIRST_USER_NAMESPACE)
+}
+
+/// Whether this process is the machine's root: not a user without root, and not the root of a user namespace.
+#[must_use]
+pub fn is_nodes_root() -> bool {
+    nix::unistd::geteuid().is_root() && in_first_user_namespace()
+}
+
+/// Whether a process is this user's: it runs as that user, or in a user namespace of theirs or below one.
+#[must_use]
+pub fn is_of(pid: u32, uid: u32) -> bool {
+    let status = file::read(&format!("/proc/{pid}/status")).unwrap_or_default();
+    let runs_as = |status: &str| {
+        let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        ids.split_ascii_whitespace().next()?.parse::<u32>().ok()
+    };
+    if std::str::from_utf8(&status).ok().and_then(runs_as) == Some(uid) {
+        return true;
+    }
+    let Ok(mut space) = std::fs::File::open(format!("/proc/{pid}/ns/user")) else { return false };
+    // The kernel nests 32 of them.
+    for _ in 0..33 {
+        let first = space.metadata().is_ok_and(|meta| std::os::unix::fs::MetadataExt::ino(&meta) == FIRST_USER_NAMESPACE);
+        if first {
+            return false;
+        }
+        match sys::namespace_owner(&space) {
+            Ok((owner, _)) if owner == uid => return true,
+            Ok((_, Some(above))) => space = above.into(),
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// Who this process is where its user namespace is not the machine's, in words: its user, and the mapping of users.

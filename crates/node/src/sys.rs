@@ -40,6 +40,31 @@ pub fn has_mount_attributes() -> bool {
     Errno::result(done) != Err(Errno::ENOSYS)
 }
 
+/// Who made a user namespace, and the one that it lies in, if that is not above ours (`ioctl_nsfs(2)`).
+pub(crate) fn namespace_owner(space: &File) -> nix::Result<(u32, Option<OwnedFd>)> {
+    const NS_GET_PARENT: libc::c_ulong = 0xb702;
+    const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
+    let mut owner: libc::uid_t = 0;
+    // SAFETY: the kernel writes one `uid_t`, or fails where the file is no user namespace.
+    Errno::result(unsafe { libc::ioctl(space.as_raw_fd(), NS_GET_OWNER_UID as _, &raw mut owner) })?;
+    // SAFETY: it takes no argument, and gives a new descriptor.
+    let above = Errno::result(unsafe { libc::ioctl(space.as_raw_fd(), NS_GET_PARENT as _) });
+    // SAFETY: the descriptor is new, and nobody else's.
+    Ok((owner, above.ok().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })))
+}
+
+/// The first descriptor that systemd hands to a program that it starts for a socket (`sd_listen_fds(3)`), or `None` where it
+/// gave none to this process. To be asked once: whoever asks owns it.
+#[must_use]
+pub fn handed_socket() -> Option<OwnedFd> {
+    let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+    let ours = number("LISTEN_PID") == Some(std::process::id()) && number("LISTEN_FDS") == Some(1);
+    // SAFETY: by that protocol descriptor 3 is this process's to take over.
+    let socket = unsafe { ours.then(|| OwnedFd::from_raw_fd(3)) }?;
+    nix::fcntl::fcntl(&socket, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC)).ok()?;
+    Some(socket)
+}
+
 /// Attributes from the caches, however old: no file system's server is asked. `fstatat` with the same flags asks on newer
 /// kernels (seen on 6.18).
 pub(crate) fn stat_cached(handle: &OwnedFd) -> nix::Result<Stat> {

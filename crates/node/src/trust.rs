@@ -8,9 +8,10 @@ use contract::inventory::FileId;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{FileStat, Mode, SFlag, lstat, stat};
+use nix::unistd::geteuid;
 
 use crate::error::{NodeError, words};
-use crate::file;
+use crate::{file, process};
 
 /// A file that only root could have written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,11 +117,18 @@ fn only_root_writes(path: &Path, stat: &FileStat) -> Result<(), TrustError> {
 /// A POSIX ACL that lets others write shows in the group bits; a sticky folder still lets anyone put things in.
 #[must_use]
 pub fn fault(stat: &FileStat) -> Option<String> {
-    if stat.st_uid != 0 {
+    if stat.st_uid != 0 && !is_own(stat.st_uid) {
         return Some(format!("belongs to user {}, must belong to root", stat.st_uid));
     }
     (stat.st_mode & 0o022 != 0)
         .then(|| format!("may be written by others than root (mode {:04o}), must not be", stat.st_mode & 0o7777))
+}
+
+/// Whether it is this process's own user's, where that is not root; in a user namespace the node's root is one of those that
+/// have no name there.
+fn is_own(uid: u32) -> bool {
+    const NAMELESS: u32 = 65534;
+    uid == geteuid().as_raw() || uid == NAMELESS && !process::in_first_user_namespace()
 }
 
 /// The same of a folder on the way to a file. In the store of Nix users that build may add, and cannot exchange: it is

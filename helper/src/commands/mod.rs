@@ -1,6 +1,7 @@
 //! One file for each command: its arguments, what it does, how it prints.
 
 pub(crate) mod audit;
+pub(crate) mod broker;
 pub(crate) mod cdi;
 pub(crate) mod check;
 pub(crate) mod completions;

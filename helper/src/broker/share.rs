@@ -1,0 +1,129 @@
+//! Everybody's share of the broker: so many connections at once, and so many questions in a while. Pure, but for the mutex.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use contract::{Code, Refusal};
+
+/// Connections at once, of all and of one user.
+const MOST: usize = 128;
+const MOST_OF_ONE: usize = 8;
+/// Questions that a user may have saved up, and how long each takes to come back. A container asks three.
+const SAVED: u32 = 60;
+const EVERY: Duration = Duration::from_millis(500);
+/// Most users that are remembered; those who ask nothing are forgotten first.
+const MOST_USERS: usize = 4096;
+
+/// What a user has used.
+struct Used {
+    open: usize,
+    /// Questions left, at a time.
+    left: u32,
+    at: Instant,
+}
+
+impl Used {
+    fn refill(&mut self, now: Instant) {
+        let came = now.saturating_duration_since(self.at).as_millis() / EVERY.as_millis();
+        let came = u32::try_from(came).unwrap_or(SAVED);
+        if came > 0 {
+            self.left = self.left.saturating_add(came).min(SAVED);
+            self.at = now;
+        }
+    }
+}
+
+/// What all have used.
+#[derive(Default)]
+pub(crate) struct Shares {
+    users: HashMap<u32, Used>,
+    open: usize,
+}
+
+impl Shares {
+    /// One more connection of a user.
+    ///
+    /// # Errors
+    /// It is more than their share, or than all can have.
+    pub(crate) fn take(&mut self, uid: u32, now: Instant) -> Result<(), Refusal> {
+        let busy = |message: &str| Refusal::new(Code::CapacityFull, "broker-busy", message, "try again in a moment");
+        if self.users.len() >= MOST_USERS && !self.users.contains_key(&uid) {
+            self.users.retain(|_, used| {
+                used.refill(now);
+                used.open > 0 || used.left < SAVED
+            });
+            if self.users.len() >= MOST_USERS {
+                return Err(busy("too many users ask the broker"));
+            }
+        }
+        let used = self.users.entry(uid).or_insert(Used { open: 0, left: SAVED, at: now });
+        used.refill(now);
+        if used.open >= MOST_OF_ONE || used.left == 0 {
+            return Err(busy("this user asks the broker too much at once"));
+        }
+        if self.open >= MOST {
+            return Err(busy("too much is asked of the broker at once"));
+        }
+        (used.open, used.left, self.open) = (used.open + 1, used.left - 1, self.open + 1);
+        Ok(())
+    }
+
+    fn give_back(&mut self, uid: u32) {
+        self.open = self.open.saturating_sub(1);
+        if let Some(used) = self.users.get_mut(&uid) {
+            used.open = used.open.saturating_sub(1);
+        }
+    }
+}
+
+/// A connection that counts until it is dropped.
+pub(crate) struct Taken {
+    pub(crate) shares: Arc<Mutex<Shares>>,
+    pub(crate) uid: u32,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner).give_back(self.uid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_has_more_than_their_share() {
+        let (mut shares, start) = (Shares::default(), Instant::now());
+        let took = |shares: &mut Shares, uid, many| (0..many).filter(|_| shares.take(uid, start).is_ok()).count();
+        assert_eq!(took(&mut shares, 1, 100), MOST_OF_ONE);
+        assert_eq!(took(&mut shares, 2, 1), 1, "another user is not kept out by the first");
+        let all: usize = (3..100).map(|uid| took(&mut shares, uid, 100)).sum();
+        assert_eq!(all, MOST - MOST_OF_ONE - 1);
+        assert_eq!(took(&mut shares, 200, 1), 0);
+        shares.give_back(1);
+        assert_eq!(took(&mut shares, 200, 1), 1);
+    }
+
+    #[test]
+    fn questions_come_back_with_time() {
+        let (mut shares, start) = (Shares::default(), Instant::now());
+        let mut ask = |at| shares.take(1, at).map(|()| shares.give_back(1)).is_ok();
+        assert_eq!((0..SAVED + 5).filter(|_| ask(start)).count(), SAVED as usize);
+        assert!(!ask(start + EVERY / 2) && ask(start + EVERY) && !ask(start + EVERY));
+        let later = start + EVERY * SAVED * 2;
+        assert_eq!((0..SAVED + 5).filter(|_| ask(later)).count(), SAVED as usize);
+    }
+
+    #[test]
+    fn users_who_ask_nothing_are_forgotten() {
+        let (mut shares, start) = (Shares::default(), Instant::now());
+        for uid in 0..MOST_USERS as u32 {
+            shares.take(uid, start).map(|()| shares.give_back(uid)).unwrap();
+        }
+        assert!(shares.take(u32::MAX, start).is_err(), "what all of them used counts still");
+        assert!(shares.take(u32::MAX, start + EVERY).is_ok());
+        assert_eq!(shares.users.len(), 1);
+    }
+}
