@@ -1,5 +1,5 @@
 //! `quilt-gpu-hook`: OCI stages on the runtime's library. `precreate` does the runtime's work for engines that keep their own;
-//! the others grant nothing: they judge, verify and release.
+//! the others grant nothing: they judge, verify and release. Two more words serve CDI files ([`shim::layout`]).
 //!
 //! The runtime puts it into the spec of a `run`; it also serves alone under a plain low-level runtime.
 #![no_main]
@@ -9,6 +9,7 @@ use std::ffi::{c_char, c_int};
 use std::io::Write;
 
 use shim::exec::RawArgs;
+use shim::layout;
 use shim::stage::{self, Call};
 
 // SAFETY: this program has no other `main`; the C start-up code calls it once with the kernel's words.
@@ -23,6 +24,17 @@ extern "C" fn main(argc: c_int, argv: *const *const c_char) -> c_int {
     if words.get(1).is_some_and(|stage| stage == "refused") {
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         return fail(1, words.into_iter().skip(2));
+    }
+    match layout::Call::parse(&words) {
+        Ok(None) => {}
+        Ok(Some(call)) => {
+            return match layout::run(&call, std::io::stdin().lock()) {
+                // The container starts without what could not be done.
+                Ok(notes) => fail(0, notes.into_iter()),
+                Err(refusals) => fail(1, refusals.iter().map(ToString::to_string)),
+            };
+        }
+        Err(why) => return fail(2, std::iter::once(why)),
     }
     match Call::parse(&words) {
         Ok(call) => match stage::run(&call, std::io::stdin().lock()) {
@@ -43,6 +55,7 @@ fn tell(answer: &[u8]) -> std::io::Result<()> {
     stdout.flush()
 }
 
+/// Tells people why, and gives the status to end with.
 fn fail(status: c_int, lines: impl Iterator<Item = String>) -> c_int {
     let mut stderr = std::io::stderr();
     for line in lines {

@@ -23,6 +23,7 @@ mod handover;
 mod injected;
 mod inside;
 mod joined;
+pub mod layout;
 pub mod live;
 mod looked;
 mod lowlevel;

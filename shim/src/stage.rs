@@ -28,7 +28,7 @@ use crate::setup::Setup;
 use crate::verify::{self, Created, Wrong};
 
 /// Most bytes of container state that are read.
-const MAX_STATE: u64 = 1 << 20;
+pub(crate) const MAX_STATE: u64 = 1 << 20;
 
 /// What the hook was called for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Call {
 }
 
 /// What the runtime tells a hook about its container.
-struct State {
+pub(crate) struct State {
     id: String,
     /// None once it is stopped.
     pid: Option<u32>,
@@ -132,7 +132,7 @@ fn original_of(ledger: &Ledger, key: &Key, bundle: &Bundle) -> Option<Original> 
     ledger.original(key).filter(|original| precreate::wrote(original, &bundle.bytes))
 }
 
-fn bundle_of(state: &State) -> Result<Bundle, Refusal> {
+pub(crate) fn bundle_of(state: &State) -> Result<Bundle, Refusal> {
     let named = state.bundle.to_string_lossy();
     match Bundle::read(&named) {
         Ok(Some(bundle)) => Ok(bundle),
@@ -149,7 +149,7 @@ fn bundle_of(state: &State) -> Result<Bundle, Refusal> {
     }
 }
 
-fn read_state(text: &[u8]) -> Result<State, String> {
+pub(crate) fn read_state(text: &[u8]) -> Result<State, String> {
     let state = json::parse_data(text).map_err(|e| e.to_string())?;
     let bundle = state.get("bundle").and_then(Json::as_str).ok_or("it names no bundle")?;
     let pid = state.get("pid").and_then(Json::as_i64).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);

@@ -33,7 +33,7 @@ pub(crate) struct Cache {
 }
 
 /// The ELF machine this runtime was built for: the driver's libraries are of the same.
-const MACHINE: u16 = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
+pub(crate) const MACHINE: u16 = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
 pub(crate) const CACHE: &str = "/etc/ld.so.cache";
 /// Its name in the bundle.
 const IN_BUNDLE: &str = "quilt-gpu.ld.so.cache";
@@ -100,7 +100,7 @@ fn bind(bind: &linker::view::Bind<'_>) -> (String, String) {
 }
 
 /// The image's cache; nothing where there is none.
-fn old_cache(root: &InRoot, notes: &mut Vec<Note>) -> Option<Vec<u8>> {
+pub(crate) fn old_cache(root: &InRoot, notes: &mut Vec<Note>) -> Option<Vec<u8>> {
     match root.read(Path::new(CACHE), cache::MAX_BYTES) {
         Ok(bytes) => Some(bytes),
         Err(error) => {
@@ -112,14 +112,14 @@ fn old_cache(root: &InRoot, notes: &mut Vec<Note>) -> Option<Vec<u8>> {
     }
 }
 
-fn sound<'b>(bytes: &'b [u8], notes: &mut Vec<Note>) -> Option<Vec<Entry<'b>>> {
+pub(crate) fn sound<'b>(bytes: &'b [u8], notes: &mut Vec<Note>) -> Option<Vec<Entry<'b>>> {
     let told = cache::parse(bytes);
     told.map_err(|error| notes.push(Note::new("ld-cache", "/root/path", format!("{CACHE} is left as it is: {error}"))))
         .ok()
 }
 
 /// What is to be listed of a view; where only the cache leads to the libraries, plain names too.
-fn ours<'v>(view: &'v View<'_>, plain: bool) -> Vec<Entry<'v>> {
+pub(crate) fn ours<'v>(view: &'v View<'_>, plain: bool) -> Vec<Entry<'v>> {
     let wide = cache::flags(MACHINE, Class::Elf64);
     let narrow = cache::flags(MACHINE, Class::Elf32);
     wide.map(|wide| view.entries([wide, narrow.unwrap_or(wide)], plain)).unwrap_or_default()

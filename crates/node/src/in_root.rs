@@ -1,6 +1,7 @@
 //! A container's root file system, seen from outside: no path of the image's leads out of it, nothing in it is followed
-//! or opened but regular files. One thing is ever changed there: a file that is replaced.
+//! or opened but regular files. Two things are ever changed there: a file that is replaced, and a link where nothing was.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -8,9 +9,9 @@ use std::path::{Path, PathBuf};
 use contract::inventory::FileId;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2, readlinkat, renameat};
-use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
+use nix::sys::stat::{Mode, SFlag, fstat, fstatat, mkdirat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use crate::error::NodeError;
 use crate::write::{Mode as Like, TEMPORARY, fill};
@@ -79,17 +80,7 @@ impl InRoot {
     }
 
     fn replaced(&self, path: &Path, bytes: &[u8], temporary: &str) -> std::io::Result<()> {
-        let (_, node) = file::id_of(File::open("/")?)?;
-        let (_, own) = file::id_of(&self.root)?;
-        if (own.dev, own.ino) == (node.dev, node.ino) {
-            return Err(std::io::Error::other("it is the node's own root"));
-        }
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(std::io::Error::other("no file's name"));
-        };
-        let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_DIRECTORY);
-        let within = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | ResolveFlag::RESOLVE_NO_XDEV;
-        let folder = openat2(&self.root, folder, how.resolve(within))?;
+        let (folder, name) = self.place(path)?;
         let old = fstatat(&folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
         if !file::is(old.st_mode, SFlag::S_IFREG) {
             return Err(std::io::Error::other("not a regular file"));
@@ -104,6 +95,43 @@ impl InRoot {
             let _ = unlinkat(&folder, temporary, UnlinkatFlags::NoRemoveDir);
         }
         done
+    }
+
+    /// Makes a link that says `target`, and the folders above it, where nothing is. Not in another file system, nor in the
+    /// node's own root.
+    ///
+    /// # Errors
+    /// What failed, or what is there.
+    pub fn make_link(&self, path: &Path, target: &Path) -> Result<(), NodeError> {
+        let made = self.make_folders(path).and_then(|()| {
+            let (folder, name) = self.place(path)?;
+            symlinkat(target, &folder, name).map_err(Into::into)
+        });
+        made.map_err(|e| self.failed("link", path, e))
+    }
+
+    fn make_folders(&self, path: &Path) -> std::io::Result<()> {
+        let above: Vec<&Path> = path.ancestors().skip(1).filter(|folder| folder.file_name().is_some()).collect();
+        for folder in above.into_iter().rev().filter(|folder| !self.is_dir(folder)) {
+            let (within, name) = self.place(folder)?;
+            mkdirat(&within, name, Mode::from_bits_truncate(0o755))?;
+        }
+        Ok(())
+    }
+
+    /// The folder in which something may be changed, and the name there. No mount is crossed, and the node's own root is none.
+    fn place<'p>(&self, path: &'p Path) -> std::io::Result<(OwnedFd, &'p OsStr)> {
+        let (_, node) = file::id_of(File::open("/")?)?;
+        let (_, own) = file::id_of(&self.root)?;
+        if (own.dev, own.ino) == (node.dev, node.ino) {
+            return Err(std::io::Error::other("it is the node's own root"));
+        }
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(std::io::Error::other("no file's name"));
+        };
+        let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_DIRECTORY);
+        let within = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | ResolveFlag::RESOLVE_NO_XDEV;
+        Ok((openat2(&self.root, folder, how.resolve(within))?, name))
     }
 
     /// Whether there is anything.

@@ -3,6 +3,7 @@
 
 mod devices;
 mod generate;
+mod hooks;
 mod list;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 //!
 //! `matrix.txt` says what there is; a cell that cannot be tried on this machine fails.
 
+mod cdi;
 mod made;
 mod matrix;
 

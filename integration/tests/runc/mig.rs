@@ -275,3 +275,41 @@ fn d22_owners_that_policy_names_configure_and_monitor() -> Result<()> {
     }
     Ok(())
 }
+
+/// NVIDIA's own names of an instance, where the operator honours its variable: that instance, and nothing else of the GPU.
+#[test]
+fn nvidias_names_of_an_instance() -> Result<()> {
+    let Some(bench) = cut("nvidias_names_of_an_instance", RUNC)? else { return Ok(()) };
+    let config = bench.site.quilt.config();
+    let text = String::from_utf8(bytes(&config)?).unwrap();
+    fs::write(&config, text + "\n[request]\nnvidia_visible_devices = \"honour\"\n").unwrap();
+    bench.see("first", &Spec::new().env("QUILT_GPU_COUNT", "1"))?;
+    inventory(&bench, told)?;
+    let index = bench.site.host.gpus.iter().position(|gpu| gpu.minor == GPU).unwrap();
+    let old = format!("MIG-{}/2/0", bench.site.host.by_minor(GPU).unwrap().uuid);
+    let uuid = "MIG-0a1b2c3d-2be6-5dec-bf34-000000000001";
+    let visible = |value: &str| Spec::new().env("NVIDIA_VISIBLE_DEVICES", value);
+    for (id, value, instances) in [
+        ("position", format!("{index}:1"), &[2][..]),
+        ("uuid", uuid.to_owned(), &[1]),
+        ("old-uuid", old, &[2]),
+        ("two", format!("{index}:0,{index}:1"), &[1, 2]),
+        ("two-names-of-one", format!("{index}:0,{uuid}"), &[1]),
+    ] {
+        assert_eq!(starts(&bench, id, &visible(&value))?.open_numbers(), expected(instances), "{id}");
+        bench.runc.delete(id, true)?.checked()?;
+    }
+    // `all` is every instance, and every GPU that is not cut.
+    let all = starts(&bench, "all", &visible("all"))?.open_numbers();
+    assert_eq!(all, expected(&INSTANCES).into_iter().chain(["195:1".to_owned()]).collect());
+    bench.refused("taken", &bench.sharing("taken", &visible(uuid))?, &["CAPACITY_FULL"])?;
+    bench.runc.delete("all", true)?.checked()?;
+    for (id, value, words) in [
+        ("whole", index.to_string(), ["GPU_UNAVAILABLE", "is in MIG mode"]),
+        ("absent", format!("{index}:7"), ["UNKNOWN_GPU", "NVIDIA_VISIBLE_DEVICES"]),
+    ] {
+        bench.refused(id, &bench.sharing(id, &visible(&value))?, &words)?;
+    }
+    assert_eq!(bench.site.leases_on_disk()?, BTreeSet::new());
+    Ok(())
+}

@@ -20,7 +20,7 @@ const MADE_FOR: &str = "QUILT_GPU_CDI";
 /// The name that means every device of the file.
 const ALL: &str = "all";
 /// Where loaders look for libraries unasked, and for those of 32 bits: Debian's, then everybody else's.
-const FOLDERS: [(&str, &str); 2] = if cfg!(target_arch = "aarch64") {
+pub(super) const FOLDERS: [(&str, &str); 2] = if cfg!(target_arch = "aarch64") {
     [("/usr/lib/aarch64-linux-gnu", ""), ("/usr/lib64", "")]
 } else {
     [("/usr/lib/x86_64-linux-gnu", "/usr/lib/i386-linux-gnu"), ("/usr/lib64", "/usr/lib")]

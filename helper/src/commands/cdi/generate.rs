@@ -11,7 +11,7 @@ use nix::unistd::{getegid, geteuid};
 use node::{Mode, write_atomic};
 
 use super::devices::{for_old_engines, made};
-use super::{encoded, encoding};
+use super::{encoded, encoding, hooks};
 use crate::cli::Context;
 use crate::exit::{Exit, Failure};
 use crate::inventory;
@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// For engines that know CDI 0.3 only: leaves out what is newer, and says what is lost
     #[arg(long)]
     compat: bool,
+    /// Adds hooks for images in which no bind leads to the libraries: links for other loaders, and the image's ld.so.cache
+    #[arg(long)]
+    hooks: bool,
     /// Writes the file here, in one step, instead of to stdout
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -49,6 +52,9 @@ pub(crate) fn run(args: &Args, context: Context<'_>) -> Result<Exit, Failure> {
     let inventory = inventory::seen(&context.setup)?;
     let mut made = made(&inventory, &kind, &request, &context.setup.config.policy)?;
     let mut told: Vec<String> = made.without.iter().map(|why| format!("not in the file: {why}")).collect();
+    if args.hooks {
+        hooks::add(&mut made, &context.setup.hook());
+    }
     if args.compat {
         told.extend(for_old_engines(&mut made.spec).into_iter().map(|lost| format!("--compat: {lost}")));
     }

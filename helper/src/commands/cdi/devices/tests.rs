@@ -125,6 +125,23 @@ fn instances_instead_of_what_is_cut_and_nothing_that_cannot_be_used() {
 }
 
 #[test]
+fn hooks_are_given_every_library_once() {
+    let mut made = file(&node(), "compute,graphics,compat32");
+    super::super::hooks::add(&mut made, std::path::Path::new("/opt/quilt-gpu-hook"));
+    let Spec { container_edits, cdi_version, .. } =
+        read(to_json(&made.spec).unwrap().as_bytes(), Encoding::Json).unwrap();
+    assert_eq!(cdi_version, "0.5.0");
+    let libraries = "--library /usr/lib64/libcuda.so.1 --library32 /usr/lib/libcuda.so.1 \
+                     --library /usr/lib64/libGLX_nvidia.so.0";
+    for (hook, word) in container_edits.hooks.iter().zip(["create-links", "update-cache"]) {
+        assert_eq!(hook.args.join(" "), format!("quilt-gpu-hook {word} {libraries}"));
+        assert_eq!((hook.hook_name, hook.path.as_str()), (cdi::Stage::CreateContainer, "/opt/quilt-gpu-hook"));
+        assert!(!hook.env.is_empty());
+    }
+    assert_eq!(container_edits.hooks.len(), 2);
+}
+
+#[test]
 fn nothing_to_name_is_no_file() {
     let mut lost = node();
     lost.gpus.iter_mut().for_each(|gpu| gpu.unavailable = Some(Unavailable::new(State::Vfio, "a guest has it")));
