@@ -5,6 +5,7 @@
 pub mod argv;
 mod broker;
 mod bundle;
+mod carried;
 mod check;
 mod compat;
 mod container;

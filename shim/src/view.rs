@@ -13,6 +13,7 @@ use linker::image::{Image, MAX_LOADER_BYTES};
 use linker::view::View;
 use node::InRoot;
 
+use crate::carried;
 use crate::targets::refuse_covered;
 
 /// Where the libraries go.
@@ -80,6 +81,7 @@ pub(crate) fn place(
     let ours = ours(&view, frozen);
     if let Some(root) = root {
         binds.extend(covering(root, spec, &view, &entries, &ours));
+        notes.extend(carried::told(root, &view.folder, &entries, &ours));
     }
     let bytes = old.as_deref().filter(|_| !entries.is_empty()).and_then(|old| cache::with(old, &ours).ok().flatten());
     let read_only = spec.path(&["root", "readonly"]).and_then(Node::as_bool).unwrap_or(false);

@@ -75,6 +75,11 @@ impl Image {
         let plain = |rootfs| Self { rootfs, bare: false, shell: true, kind: Kind::Plain };
         Ok(match name {
             "debian" => plain(glibc(debian()?)?.with_ld_cache()?),
+            "debian, apt" => {
+                let rootfs = glibc(debian()?)?;
+                crate::apt::add(&rootfs)?;
+                plain(rootfs.with_ld_cache()?)
+            }
             "debian, no cache" => plain(glibc(debian()?)?),
             "debian, /usr not merged" => plain(glibc(split(debian()?)?)?.with_ld_cache()?),
             "lib64" => plain(glibc(Rootfs::lib64_like(folder, &programs.glibc)?)?.with_ld_cache()?),

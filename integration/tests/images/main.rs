@@ -3,6 +3,7 @@
 //!
 //! `matrix.txt` says what there is; a cell that cannot be tried on this machine fails.
 
+mod apt;
 mod cdi;
 mod made;
 mod matrix;
@@ -54,14 +55,86 @@ impl Node {
 
 #[test]
 fn libraries_load_in_every_image() -> Result<()> {
-    if !root_for("libraries_load_in_every_image") {
+    let matrix = Matrix::read(include_str!("matrix.txt"));
+    for (image, why) in &matrix.gaps {
+        say(format_args!("not shown: {image}: {why}"));
+    }
+    rows("libraries_load_in_every_image", "plain")
+}
+
+#[test]
+fn d02_an_image_without_a_cache_is_no_error() -> Result<()> {
+    rows("d02_an_image_without_a_cache_is_no_error", "D02")
+}
+
+#[test]
+fn d07_libraries_lie_where_musl_looks() -> Result<()> {
+    rows("d07_libraries_lie_where_musl_looks", "D07")
+}
+
+#[test]
+fn d08_a_read_only_root_is_served() -> Result<()> {
+    rows("d08_a_read_only_root_is_served", "D08")
+}
+
+#[test]
+fn d09_the_nodes_driver_wins_over_the_images() -> Result<()> {
+    rows("d09_the_nodes_driver_wins_over_the_images", "D09")
+}
+
+#[test]
+fn d11_compatibility_libraries_lie_beside() -> Result<()> {
+    rows("d11_compatibility_libraries_lie_beside", "D11")
+}
+
+/// D09: the record says what the image brought, and `audit ID` says it again.
+#[test]
+fn d09_what_an_image_carries_is_in_the_record() -> Result<()> {
+    if !root_for("d09_what_an_image_carries_is_in_the_record") {
+        return Ok(());
+    }
+    let workshop = integration::Scratch::new()?;
+    let programs = Programs::make(workshop.path())?;
+    let node = Node::new(Layout::Debian, "compute,utility", None)?;
+    for (at, (name, carries)) in [
+        ("debian", None),
+        ("older driver", Some("525.105.17, in /lib/x86_64-linux-gnu")),
+        ("newer driver, found first", Some("570.148.08, in /usr/local/nvidia/lib64")),
+        ("empty driver files", Some("450.80.02, in /usr/lib/x86_64-linux-gnu")),
+        // Its own rules decide, and its own note tells.
+        ("compatibility libraries", None),
+        ("musl", None),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let id = format!("carries-{at}");
+        let image = Image::make(name, workshop.join(&id), &programs)?;
+        let spec = Spec::new().env("QUILT_GPU_COUNT", "1").args(["true"]);
+        node.runc.whole_life(&id, &Bundle::new(node.site.join(&id), &spec, &image.rootfs)?)?;
+        let told = node.site.quilt.cli(&["audit", &id])?.checked()?.stdout;
+        let line = told.lines().find(|line| line.trim_start().starts_with("note image-driver "));
+        let expected =
+            carries.map(|carries| format!("the image carries driver libraries {carries}: the node's are used"));
+        let right = match (line, &expected) {
+            (Some(line), Some(expected)) => line.contains(expected),
+            (line, expected) => line.is_none() && expected.is_none(),
+        };
+        must(right, format_args!("{name}: {told}"))?;
+    }
+    Ok(())
+}
+
+/// Every row of one case.
+fn rows(test: &str, case: &str) -> Result<()> {
+    if !root_for(test) {
         return Ok(());
     }
     let matrix = Matrix::read(include_str!("matrix.txt"));
     let workshop = integration::Scratch::new()?;
     let programs = Programs::make(workshop.path())?;
     let stand_ins = DriverFiles::stand_in("535.309.01")?;
-    let images: Vec<(&Row, Image)> = (matrix.rows.iter().enumerate())
+    let images: Vec<(&Row, Image)> = (matrix.rows.iter().filter(|row| row.case == case).enumerate())
         .map(|(at, row)| Ok((row, Image::make(&row.image, workshop.join(format!("image-{at}")), &programs)?)))
         .collect::<Result<_>>()?;
     let mut wrong = Vec::new();
@@ -79,10 +152,7 @@ fn libraries_load_in_every_image() -> Result<()> {
             }
         }
     }
-    for (image, why) in &matrix.gaps {
-        say(format_args!("not shown: {image}: {why}"));
-    }
-    say(format_args!("images: {tried} of {} cells tried, {} not as they should be", matrix.cells, wrong.len()));
+    say(format_args!("images, {case}: {tried} of {} cells tried, {} not as they should be", matrix.cells, wrong.len()));
     must(wrong.is_empty(), wrong.join("\n"))
 }
 
@@ -106,15 +176,21 @@ fn cell(node: &Node, layout: Layout, capabilities: &str, row: &Row, image: &Imag
         match word.as_str() {
             "loads" => loads(node, layout, part)?,
             "lists" => lists(node, part)?,
-            // What ldconfig itself said, then the same again.
+            // What it said itself, then the same again.
             _ => {
-                // Of a leftover of the image's own it complains whoever started the container.
-                let quiet = part.lines().all(|line| line.contains(made::LEFTOVER));
-                must(quiet, format_args!("ldconfig said {part:?}"))?;
+                // Of a leftover of the image's own ldconfig complains whoever started the container.
+                let quiet = match word.as_str() {
+                    "installs" => apt::is_quiet(part),
+                    _ => part.lines().all(|line| line.contains(made::LEFTOVER)),
+                };
+                must(quiet, format_args!("{word}: it said {part:?}"))?;
                 let again = parts.get(parts.len() - 2..).unwrap_or_default();
                 let [loaded, listed] = again else { return Err(Error::new(format!("cut off: {said}"))) };
-                loads(node, layout, loaded).map_err(|e| Error::new(format!("after ldconfig: {e}")))?;
-                lists(node, listed).map_err(|e| Error::new(format!("after ldconfig: {e}")))?;
+                loads(node, layout, loaded).map_err(|e| Error::new(format!("{word}, afterwards: {e}")))?;
+                lists(node, listed).map_err(|e| Error::new(format!("{word}, afterwards: {e}")))?;
+                let library = format!("/{}", apt::LIBRARY);
+                let installed = word != "installs" || loaded.contains(&library) && listed.contains(&library);
+                must(installed, format_args!("what was installed is not found: {loaded} {listed}"))?;
             }
         }
     }
@@ -134,6 +210,10 @@ fn command(row: &Row, image: &Image, names: &[&str]) -> Vec<String> {
         "loads" => Some(load.clone()),
         "lists" => Some("ldconfig -p".to_owned()),
         "keeps" => Some(format!("ldconfig 2>&1; echo '{MARK}'; {load}; echo '{MARK}'; ldconfig -p")),
+        "installs" => {
+            let (install, library) = (apt::INSTALL, apt::LIBRARY);
+            Some(format!("{{ {install}; }} 2>&1; echo '{MARK}'; {load} {library}; echo '{MARK}'; ldconfig -p"))
+        }
         _ => None,
     };
     let steps: Vec<String> = row.words.iter().filter_map(step).collect();
@@ -177,8 +257,8 @@ fn inode(path: &Path) -> Result<u64> {
 
 /// D11: an image's own driver libraries are used where they are newer and the GPU is one that takes them, never else.
 #[test]
-fn compatibility_libraries_are_used_by_nvidias_own_rules() -> Result<()> {
-    if !root_for("compatibility_libraries_are_used_by_nvidias_own_rules") {
+fn d11_compatibility_libraries_are_used_by_nvidias_own_rules() -> Result<()> {
+    if !root_for("d11_compatibility_libraries_are_used_by_nvidias_own_rules") {
         return Ok(());
     }
     let workshop = integration::Scratch::new()?;

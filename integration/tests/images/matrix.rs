@@ -3,10 +3,13 @@
 use integration::Layout;
 
 /// Everything that can be asked.
-pub(crate) const WORDS: [&str; 4] = ["starts", "loads", "lists", "keeps"];
+pub(crate) const WORDS: [&str; 5] = ["starts", "loads", "lists", "keeps", "installs"];
+/// The field cases that rows are about; each has a test, and so has what is about none.
+pub(crate) const CASES: [&str; 6] = ["plain", "D02", "D07", "D08", "D09", "D11"];
 
 /// One kind of image.
 pub(crate) struct Row {
+    pub(crate) case: String,
     pub(crate) image: String,
     pub(crate) words: Vec<String>,
 }
@@ -43,10 +46,12 @@ impl Matrix {
         let (kind, rest) = line.split_once(' ')?;
         match kind {
             "row" => {
+                let (case, rest) = rest.split_once(' ')?;
+                CASES.contains(&case).then_some(())?;
                 let (image, words) = rest.split_once(" | ")?;
                 let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
                 words.iter().all(|word| WORDS.contains(&word.as_str())).then_some(())?;
-                self.rows.push(Row { image: image.to_owned(), words });
+                self.rows.push(Row { case: case.to_owned(), image: image.to_owned(), words });
             }
             "gap" => self.gaps.push(rest.split_once(" | ").map(|(image, why)| (image.to_owned(), why.to_owned()))?),
             "layout" => self.layouts.push(match rest {
