@@ -10,12 +10,14 @@ SYSCONF ?= /etc
 CARGO   ?= cargo
 export FUZZ_S TARGET
 # What engines are told, under share/quilt-gpu.
-ENGINES := daemon.json containerd-version-2.toml containerd-version-3.toml crio.conf podman.conf kubernetes.yaml
+ENGINES := daemon.json containerd-version-2.toml containerd-version-3.toml crio.conf podman.conf
+# What a cluster is told, under share/quilt-gpu/kubernetes.
+MANIFESTS := $(notdir $(wildcard configs/kubernetes/*))
 # What looks at the GPUs before engines start, and tells engines of them that ask by CDI.
 UNITS   := quilt-gpu-inventory.service quilt-gpu-cdi.service
 
 .PHONY: build static dynamic prepare demo test bench conformance fuzz gpu-prepare gpu browser lint install uninstall clean
-.PHONY: packages packages-test
+.PHONY: packages packages-test image
 
 build: static dynamic
 
@@ -98,6 +100,8 @@ install:
 	test -e $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml || install -D -m 0644 configs/config.toml $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml
 	install -d $(DESTDIR)$(PREFIX)/share/quilt-gpu
 	for file in $(ENGINES); do sed 's|/usr/local/bin|$(PREFIX)/bin|' configs/$$file > $(DESTDIR)$(PREFIX)/share/quilt-gpu/$$file || exit 1; done
+	install -d $(DESTDIR)$(PREFIX)/share/quilt-gpu/kubernetes
+	install -m 0644 $(MANIFESTS:%=configs/kubernetes/%) $(DESTDIR)$(PREFIX)/share/quilt-gpu/kubernetes
 	install -d $(DESTDIR)$(PREFIX)/share/quilt-gpu/hooks.d
 	for file in configs/hooks.d/*.json; do sed 's|/usr/local/bin|$(PREFIX)/bin|' $$file > $(DESTDIR)$(PREFIX)/share/quilt-gpu/hooks.d/$${file##*/} || exit 1; done
 	install -D -m 0644 configs/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/quilt-gpu.conf
@@ -109,6 +113,13 @@ install:
 # A tarball, a .deb and, where rpmbuild is, an .rpm of what `make build` built, in target/packages.
 packages: build
 	packaging/build.sh
+
+# The image of the installer for Kubernetes, by Docker: IMAGE=registry/name:tag. BASE=image: on another than Debian 12.
+IMAGE ?= quilt-gpu-installer:$(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+image: build
+	rm -rf target/image
+	install -D -t target/image/usr/bin $(STATIC)/quilt-gpu-runtime $(STATIC)/quilt-gpu-hook $(DYNAMIC)/quilt-gpu
+	docker build $(BASE:%=--build-arg BASE=%) --file configs/kubernetes/Dockerfile --tag $(IMAGE) target/image
 
 # Each of them installed, upgraded and removed in clean roots, which come over the network.
 packages-test: build

@@ -11,8 +11,8 @@ use contract::config::{DEFAULT_PATH, Host};
 use shim::Setup;
 
 use crate::commands::{
-    audit, broker, cdi, check, completions, configure, contracts, cuda, demo, doctor, inventory, lease, manual, report, source,
-    stats, version,
+    audit, broker, cdi, check, completions, configure, contracts, cuda, demo, doctor, install_node, inventory, lease, manual,
+    report, source, stats, version,
 };
 use crate::exit::{Exit, Failure};
 use crate::handover;
@@ -90,6 +90,8 @@ enum Command {
     Configure(configure::Args),
     /// Gives GPUs to containers of users without root, who ask over a socket
     Broker(broker::Args),
+    /// Puts the programs on a node from a container and tells its engine, or takes that back
+    InstallNode(install_node::Args),
     /// Shows the main job on a made-up node with four GPUs
     Demo(demo::Args),
     /// A completion script for a shell
@@ -217,6 +219,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<Exit, 
         Command::Cdi(args) => cdi::run(&args, context),
         Command::Configure(args) => configure::run(&args, context),
         Command::Broker(args) => broker::run(&args, context),
+        Command::InstallNode(args) => install_node::run(&args, context),
         Command::Demo(args) => demo::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
         Command::Man(args) => manual::run(&args),

@@ -15,6 +15,7 @@ mod exit;
 mod formats;
 mod handover;
 mod input;
+mod install;
 pub mod inventory;
 mod judged;
 mod nvml;

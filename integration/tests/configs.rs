@@ -210,67 +210,6 @@ fn crio_would_take_its_file() {
     assert_eq!(value(&text, &[&path[..], &["runtime_path"]].concat()), Some(format!("{RUNTIME:?}")));
 }
 
-/// The plain part of YAML: mappings and lists by indentation, one scalar a line. Gives every scalar by its path; whatever
-/// else stands there is an error, so the file stays as plain as that.
-fn plain_yaml(text: &str) -> Vec<(String, String)> {
-    let mut open: Vec<(usize, String)> = Vec::new();
-    let mut out = Vec::new();
-    let mut items = 0;
-    for line in text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')) {
-        assert!(!line.contains('\t') && !line.ends_with(' '), "{line:?}");
-        let mut depth = line.len() - line.trim_start().len();
-        let mut rest = line.trim_start();
-        while let Some(item) = rest.strip_prefix("- ") {
-            // A list may stand as deep as the key that it belongs to.
-            open.retain(|(at, key)| *at < depth || (*at == depth && !key.starts_with('[')));
-            open.push((depth, format!("[{items}]")));
-            items += 1;
-            depth += 2;
-            rest = item;
-        }
-        let (key, value) = rest.split_once(':').unwrap_or_else(|| panic!("no key: {line:?}"));
-        open.retain(|(at, _)| *at < depth);
-        let path: String = open.iter().map(|(_, key)| format!("{key}/")).collect();
-        match value.strip_prefix(' ') {
-            None => {
-                assert!(value.is_empty(), "{line:?}");
-                open.push((depth, key.to_owned()));
-            }
-            Some(value) => out.push((format!("{path}{key}"), value.trim_matches('"').to_owned())),
-        }
-    }
-    out
-}
-
-#[test]
-fn the_runtime_class_and_its_pod_are_what_kubernetes_takes() {
-    let text = config("kubernetes.yaml");
-    let documents: Vec<Vec<(String, String)>> = text.split("\n---\n").map(plain_yaml).collect();
-    let [class, pod] = &documents[..] else { panic!("two documents") };
-    let of = |document: &[(String, String)], wanted: &str| -> Vec<String> {
-        let is = |path: &str| {
-            let plain: Vec<&str> = path.split('/').filter(|step| !step.starts_with('[')).collect();
-            plain.join("/") == wanted
-        };
-        document.iter().filter(|(path, _)| is(path)).map(|(_, value)| value.clone()).collect()
-    };
-    let keys: Vec<&str> = class.iter().map(|(path, _)| path.as_str()).collect();
-    assert_eq!(keys, ["apiVersion", "kind", "metadata/name", "handler"], "a RuntimeClass has no other that is needed");
-    assert_eq!(of(class, "apiVersion"), ["node.k8s.io/v1"]);
-    assert_eq!(of(class, "kind"), ["RuntimeClass"]);
-    // What the engines' files name.
-    assert_eq!(of(class, "handler"), ["quilt-gpu"]);
-    assert_eq!(of(pod, "apiVersion"), ["v1"]);
-    assert_eq!(of(pod, "kind"), ["Pod"]);
-    assert_eq!(of(pod, "spec/runtimeClassName"), of(class, "metadata/name"));
-    let containers = of(pod, "spec/containers/name");
-    assert_eq!(containers, ["train", "side"]);
-    let asks = pod.iter().find(|(path, _)| path.contains("quilt.gpu/")).unwrap();
-    assert_eq!(asks, &("metadata/annotations/quilt.gpu/count.train".to_owned(), "1".to_owned()));
-    // Values of annotations are strings.
-    assert!(text.contains(r#"quilt.gpu/count.train: "1""#));
-}
-
 #[test]
 fn only_the_nodes_own_keys_pass_as_container_annotations() {
     for name in ["containerd-version-2.toml", "containerd-version-3.toml"] {

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::cli::Context;
-use crate::configure::{Action, Ask, Engine, Outcome, configure, configured, link, undo};
+use crate::configure::{Ask, Engine, Outcome, configure, configured, link, undo};
 use crate::exit::{Exit, Failure};
 use crate::handover;
 
@@ -133,18 +133,10 @@ fn restart(outcome: &Outcome) -> Result<bool, Failure> {
     }
 }
 
-fn action(action: Action) -> &'static str {
-    match action {
-        Action::Made => "made",
-        Action::Edited => "edited",
-        Action::Removed => "removed",
-    }
-}
-
 fn document(args: &Args, engine: Engine, outcome: &Outcome, restarted: bool) -> serde_json::Value {
     let files = outcome.changes.iter();
     let files: Vec<serde_json::Value> = files
-        .map(|change| json!({ "path": change.path, "action": action(change.action), "diff": change.diff }))
+        .map(|change| json!({ "path": change.path, "action": change.action.word(), "diff": change.diff }))
         .collect();
     json!({
         "engine": engine.name(),
@@ -165,7 +157,7 @@ fn told(args: &Args, engine: Engine, outcome: &Outcome, restarted: bool) -> Stri
     for change in &outcome.changes {
         match args.dry_run {
             true => out.push_str(&change.diff),
-            false => out.push_str(&format!("{}: {}\n", change.path, action(change.action))),
+            false => out.push_str(&format!("{}: {}\n", change.path, change.action.word())),
         }
     }
     if outcome.changes.is_empty() {

@@ -10,6 +10,7 @@ pub(crate) mod contracts;
 pub(crate) mod cuda;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod install_node;
 pub(crate) mod inventory;
 pub(crate) mod lease;
 pub(crate) mod manual;

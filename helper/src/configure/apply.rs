@@ -40,6 +40,17 @@ pub(crate) enum Action {
     Removed,
 }
 
+impl Action {
+    /// In lists.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Made => "made",
+            Self::Edited => "edited",
+            Self::Removed => "removed",
+        }
+    }
+}
+
 /// One file that changed, or would.
 #[derive(Debug)]
 pub(crate) struct Change {
@@ -143,12 +154,14 @@ pub(crate) fn undo(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     let node = OnNode::below(ask.root);
     let plan = ask.engine.plan(&node, &ask.wanted());
     let Some(record) = Record::read(&node, ask.engine.name(), ask.file.as_deref())? else {
+        // Whoever took it back and was stopped before the engine noticed is told how it does.
+        let restart = plan.as_ref().ok().and_then(|plan| plan.restart.clone());
         return match plan.ok().and_then(|plan| plan.drafts.into_iter().find(names_us)) {
             Some(draft) => Err(Failure::Wrong(format!(
                 "{} names quilt-gpu, and this command did not put it there: take it out by hand",
                 draft.path
             ))),
-            None => Ok(Outcome::default()),
+            None => Ok(Outcome { restart, ..Outcome::default() }),
         };
     };
     let mut steps = Vec::new();

@@ -31,8 +31,7 @@ struct Read {
 }
 
 pub(super) fn plan(files: &dyn Files, wanted: &Wanted) -> Result<Plan, Stop> {
-    let own = units::value(&units::command(files, "containerd", "containerd"), &["--config", "-c"]);
-    let main = wanted.file.clone().or(own).unwrap_or_else(|| FILE.into());
+    let main = main(files, wanted.file.as_deref());
     if wanted.file.is_none()
         && let Some((folder, engine)) = OTHERS.iter().find(|(folder, _)| files.exists(folder))
     {
@@ -45,6 +44,18 @@ pub(super) fn plan(files: &dyn Files, wanted: &Wanted) -> Result<Plan, Stop> {
     let restart = Some(["systemctl", "restart", "containerd"].map(str::to_owned).to_vec());
     let plan = Plan { restart, ..Plan::default() };
     at(files, wanted, &main, plan)
+}
+
+/// The main file: the operator's, the one that its unit names, or the usual one.
+fn main(files: &dyn Files, named: Option<&str>) -> String {
+    let own = || units::value(&units::command(files, "containerd", "containerd"), &["--config", "-c"]);
+    named.map(str::to_owned).or_else(own).unwrap_or_else(|| FILE.into())
+}
+
+/// The folder of what runs, where the configuration names one.
+pub(crate) fn state(files: &dyn Files, named: Option<&str>) -> Option<String> {
+    let read = read_all(files, &main(files, named)).ok()?;
+    read.iter().rev().find_map(|file| toml::word(&file.text, &keys(["state"])).ok().flatten())
 }
 
 /// The plan for a main file, wherever it lies.

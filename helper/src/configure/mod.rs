@@ -25,10 +25,13 @@ mod text;
 mod toml;
 mod units;
 
-pub(crate) use apply::{Action, Ask, Outcome, configure, configured, undo};
+pub(crate) use apply::{Ask, Outcome, configure, configured, undo};
+pub(crate) use containerd::state;
 pub(crate) use low_level::link;
+pub(crate) use on_node::OnNode;
+pub(crate) use plan::Files;
 
-use plan::{Files, Plan, Stop, Wanted};
+use plan::{Plan, Stop, Wanted};
 
 /// What can be configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -49,6 +52,23 @@ pub(crate) enum Engine {
     Microk8s,
 }
 
+/// What shows that an engine is there.
+type Shown = (Engine, &'static [&'static str]);
+/// Distributions of Kubernetes.
+const NESTED: [Shown; 3] = [
+    (Engine::K3s, &["/var/lib/rancher/k3s/agent"]),
+    (Engine::Rke2, &["/var/lib/rancher/rke2/agent"]),
+    (Engine::Microk8s, &["/var/snap/microk8s/current"]),
+];
+/// Engines on their own.
+const PLAIN: [Shown; 2] = [
+    (
+        Engine::Containerd,
+        &["/etc/containerd/config.toml", "/usr/bin/containerd", "/usr/local/bin/containerd", "/opt/bin/containerd"],
+    ),
+    (Engine::Crio, &["/etc/crio", "/usr/bin/crio", "/usr/local/bin/crio"]),
+];
+
 impl Engine {
     /// Its name on the command line.
     pub(crate) const fn name(self) -> &'static str {
@@ -61,6 +81,15 @@ impl Engine {
             Self::Rke2 => "rke2",
             Self::Microk8s => "microk8s",
         }
+    }
+
+    /// Those of Kubernetes that this node has, by their folders and programs.
+    pub(crate) fn of_kubernetes(files: &dyn Files) -> Vec<Self> {
+        let found =
+            |(engine, places): &(Self, &[&str])| places.iter().any(|place| files.exists(place)).then_some(*engine);
+        let nested: Vec<Self> = NESTED.iter().filter_map(found).collect();
+        // These bring a containerd of their own; one beside it is Docker's.
+        if nested.is_empty() { PLAIN.iter().filter_map(found).collect() } else { nested }
     }
 
     fn plan(self, files: &dyn Files, wanted: &Wanted) -> Result<Plan, Stop> {

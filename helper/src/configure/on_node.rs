@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
@@ -19,17 +19,21 @@ const MOST: u64 = 4 << 20;
 
 /// The node below a folder.
 #[derive(Debug)]
-pub(super) struct OnNode {
+pub(crate) struct OnNode {
     root: PathBuf,
 }
 
 impl OnNode {
-    pub(super) fn below(root: &str) -> Self {
+    /// The node whose `/` this folder is.
+    pub(crate) fn below(root: &str) -> Self {
         Self { root: PathBuf::from(root) }
     }
 
     /// Where a path of the node's really is; none where nothing is there.
-    fn real(&self, path: &str) -> std::io::Result<Option<PathBuf>> {
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub(crate) fn real(&self, path: &str) -> std::io::Result<Option<PathBuf>> {
         let root = open(&self.root, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Bits::empty())?;
         let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_IN_ROOT);
         match openat2(&root, path, how) {
@@ -71,7 +75,10 @@ impl OnNode {
     }
 
     /// Replaces or makes a file. Gives the folders that had to be made, as the node names them.
-    pub(super) fn write(&self, path: &str, text: &str) -> Result<Vec<String>, Failure> {
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn write(&self, path: &str, text: &str) -> Result<Vec<String>, Failure> {
         let cannot = |cause: &dyn std::fmt::Display| Failure::Internal(format!("cannot write {path}: {cause}"));
         let (place, folders, mode) = match self.real(path).map_err(|cause| cannot(&cause))? {
             Some(real) => {
@@ -92,8 +99,31 @@ impl OnNode {
         Ok(folders.iter().map(|folder| self.named(folder)).collect())
     }
 
+    /// Makes a folder of root's, where it is not there. Gives its real place, and the folders that had to be made.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn make_folder(&self, path: &str) -> Result<(PathBuf, Vec<String>), Failure> {
+        let cannot = |cause: std::io::Error| Failure::Internal(format!("cannot make the folder {path}: {cause}"));
+        if let Some(real) = self.real(path).map_err(cannot)? {
+            return Ok((real, Vec::new()));
+        }
+        let (place, mut folders) = self.fresh(path).map_err(cannot)?;
+        folders.push(place.clone());
+        for folder in &folders {
+            fs::create_dir(folder).map_err(cannot)?;
+            // Whatever mask this process was started with.
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(cannot)?;
+            folder.parent().map_or(Ok(()), |above| fs::File::open(above)?.sync_all()).map_err(cannot)?;
+        }
+        Ok((place, folders.iter().map(|folder| self.named(folder)).collect()))
+    }
+
     /// Removes a file, and of these folders those that are empty then.
-    pub(super) fn remove(&self, path: &str, folders: &[String]) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub(crate) fn remove(&self, path: &str, folders: &[String]) -> Result<(), Failure> {
         let cannot = |cause: &dyn std::fmt::Display| Failure::Internal(format!("cannot remove {path}: {cause}"));
         if let Some(real) = self.real(path).map_err(|cause| cannot(&cause))? {
             fs::remove_file(real).map_err(|cause| cannot(&cause))?;
@@ -108,9 +138,14 @@ impl OnNode {
     }
 
     /// Where a path of the node's is for this process, links aside.
-    pub(super) fn place(&self, path: &str) -> PathBuf {
+    pub(crate) fn place(&self, path: &str) -> PathBuf {
         let inside = Path::new(path).components().filter(|part| matches!(part, Component::Normal(_)));
         inside.fold(self.root.clone(), |place, part| place.join(part))
+    }
+
+    /// The folder that it lies below.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
     }
 
     fn named(&self, place: &Path) -> String {

@@ -9,7 +9,7 @@ use super::text::{Trouble, Value};
 pub(super) const NAME: &str = "quilt-gpu";
 
 /// What an engine's files are read through: paths are the node's own, whatever folder it lies below.
-pub(super) trait Files {
+pub(crate) trait Files {
     /// The text of a file; none where there is no such file.
     fn text(&self, path: &str) -> Result<Option<String>, Trouble>;
     /// The names in a folder, in order; none where there is no such folder.

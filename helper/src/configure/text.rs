@@ -29,7 +29,7 @@ impl Value {
 
 /// Why a text stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     /// It is not what its format asks for.
     Broken {
         /// From 1.

@@ -1,6 +1,7 @@
 //! quilt-gpu as a runtime class: pods and their containers, made through CRI as kubelet makes them, on every containerd
 //! that is here.
 
+mod installer;
 mod life;
 mod refusals;
 mod requests;
