@@ -100,6 +100,7 @@ install:
 	test -e $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml || install -D -m 0644 configs/config.toml $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml
 	install -d $(DESTDIR)$(PREFIX)/share/quilt-gpu
 	for file in $(ENGINES); do sed 's|/usr/local/bin|$(PREFIX)/bin|' configs/$$file > $(DESTDIR)$(PREFIX)/share/quilt-gpu/$$file || exit 1; done
+	install -m 0644 configs/logrotate.conf $(DESTDIR)$(PREFIX)/share/quilt-gpu/logrotate.conf
 	install -d $(DESTDIR)$(PREFIX)/share/quilt-gpu/kubernetes
 	install -m 0644 $(MANIFESTS:%=configs/kubernetes/%) $(DESTDIR)$(PREFIX)/share/quilt-gpu/kubernetes
 	install -d $(DESTDIR)$(PREFIX)/share/quilt-gpu/hooks.d

@@ -273,6 +273,30 @@ fn systemd_takes_the_units() -> Result<()> {
     Ok(())
 }
 
+/// The log is a chain: a file of it is moved, never copied and cut.
+#[test]
+fn logrotate_would_move_the_log_and_leave_it() -> Result<()> {
+    let text = config("logrotate.conf");
+    let words: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.starts_with('#')).collect();
+    for word in ["/var/log/quilt-gpu/audit.jsonl {", "nocopytruncate", "nocreate", "nocompress", "missingok"] {
+        assert!(words.contains(&word), "{word}");
+    }
+    let logrotate = Path::new("/usr/sbin/logrotate");
+    if !logrotate.exists() {
+        say(format_args!("logrotate_would_move_the_log: not tried, {} is not there", logrotate.display()));
+        return Ok(());
+    }
+    let scratch = Scratch::new()?;
+    let log = scratch.join("audit.jsonl");
+    fs::write(&log, "{}\n").unwrap();
+    fs::write(scratch.join("conf"), text.replace("/var/log/quilt-gpu/audit.jsonl", log.to_str().unwrap())).unwrap();
+    let mut command = Command::new(logrotate);
+    command.args(["--force", "--state"]).arg(scratch.join("state")).arg(scratch.join("conf"));
+    run(&mut command, None, Duration::from_secs(20))?.checked()?;
+    assert!(!log.exists() && scratch.join("audit.jsonl.1").exists());
+    Ok(())
+}
+
 /// No udev is here to read them: every line is held against the keys that udev(7) has, and jumps lead somewhere.
 #[test]
 fn udev_would_take_the_rules() {

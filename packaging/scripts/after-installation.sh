@@ -12,6 +12,7 @@ fi
 install -d -m 0700 /run/quilt-gpu /var/log/quilt-gpu
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload || :
+    # Not quilt-gpu-cdi.service: by its file engines hand out GPUs, and whether they may is the operator's to say.
     systemctl enable quilt-gpu-inventory.service >/dev/null 2>&1 || :
     udevadm control --reload 2>/dev/null || :
 fi

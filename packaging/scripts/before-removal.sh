@@ -22,5 +22,5 @@ if [ -n "$in_use" ]; then
 fi
 quilt-gpu configure --undo --all
 if [ -d /run/systemd/system ]; then
-    systemctl disable quilt-gpu-inventory.service >/dev/null 2>&1 || :
+    systemctl disable quilt-gpu-inventory.service quilt-gpu-cdi.service >/dev/null 2>&1 || :
 fi

@@ -249,6 +249,7 @@ pub(crate) fn c_string(text: &[u8]) -> CString {
 mod tests {
     use super::*;
 
+    /// D36 of the field: a list whose first entry is this program, and names that are nowhere.
     #[test]
     fn every_place_tried_is_named_and_we_never_count() {
         let folder = tempfile::tempdir().unwrap();

@@ -35,7 +35,13 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
                 "install the package again",
             ));
         }
-        if engine.name == "containerd" && !engine.text.contains("pod_annotations") {
+        if let Some(path) = &engine.unread {
+            let cause = format!("{name} was told, and has not read it: it writes its containerd's file when it starts");
+            let mend = format!("restart {name}");
+            list.push(Finding::warns("template-not-read", cause, path, mend));
+        }
+        let is_cri = ["containerd", "k3s", "rke2", "microk8s"].contains(&engine.name);
+        if is_cri && !engine.text.contains("pod_annotations") {
             let cause = "containerd hands no annotations of pods to the runtime: no pod can ask for a GPU";
             let mend = "add pod_annotations = [\"quilt.gpu/*\"] to the runtime's table";
             list.push(Finding::warns("annotations-not-passed", cause, place.clone(), mend));
@@ -48,10 +54,45 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
         let mend = "kubectl get runtimeclass quilt-gpu; docker run --runtime=quilt-gpu …";
         list.push(Finding::warns("runtime-not-used", cause, "quilt-gpu audit --kind create", mend));
     }
+    list.extend(installed(facts));
     for path in &facts.injectors {
         let cause = "another program brings GPUs into containers by itself: what it grants is in no lease of ours";
         let mend = format!("remove {path}, or the package that it belongs to");
         list.push(Finding::warns("foreign-injector", cause, path, mend));
+    }
+    list
+}
+
+/// Copies of our programs: whether what engines run is whole, one, and all that lies there.
+fn installed(facts: &Facts) -> Vec<Finding> {
+    let again = "run the installer again: quilt-gpu install-node, or its pod on this node";
+    let mut list = Vec::new();
+    match &facts.installed {
+        Err(why) => {
+            list.push(Finding::warns("installation-unreadable", "what an installer put here is not known", why, again));
+        }
+        Ok(Some(status)) => {
+            if let Some(why) = &status.broken {
+                let cause = format!(
+                    "the installation in {} is not whole: what engines are told to run is not there",
+                    status.prefix
+                );
+                list.push(Finding::stops("installation-broken", cause, why, again));
+            }
+            if !status.stale.is_empty() {
+                let cause = "copies of older versions are left that no running container needs";
+                list.push(Finding::warns("installation-stale", cause, status.stale.join(", "), again));
+            }
+        }
+        Ok(None) => {}
+    }
+    let differs = facts.told.first().and_then(|(path, digest)| {
+        facts.told.iter().find(|(_, other)| other != digest).map(|(other, _)| format!("{path}, {other}"))
+    });
+    if let Some(paths) = differs {
+        let cause = "engines run different builds of ours over one ledger: what one writes the other may not know";
+        let mend = "keep one: take the other back with quilt-gpu configure ENGINE --undo, or bring both to one version";
+        list.push(Finding::warns("two-builds", cause, paths, mend));
     }
     list
 }

@@ -12,6 +12,7 @@ use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use shim::Setup;
 
 use crate::audit::string;
+use crate::install::{self, Status};
 use crate::inventory;
 
 /// Everything that is judged.
@@ -39,6 +40,10 @@ pub(crate) struct Facts {
     pub(super) last_record: Option<String>,
     pub(super) now: String,
     pub(super) engines: Vec<Engine>,
+    /// What an installer put here.
+    pub(super) installed: Result<Option<Status>, String>,
+    /// The digest of each program of ours that engines are told to run, by its path.
+    pub(super) told: Vec<(String, String)>,
     /// Files by which others bring GPUs into containers.
     pub(super) injectors: Vec<String>,
     pub(super) cgroup_devices: bool,
@@ -75,14 +80,23 @@ pub(super) struct Engine {
     pub(super) text: String,
     /// Programs of ours that it names.
     pub(super) programs: Vec<String>,
+    /// What it wrote of its own template before the template named us.
+    pub(super) unread: Option<String>,
 }
 
 /// Engines: a program that tells that it is there, and where its configuration lies; a folder means all files in it.
-const ENGINES: [(&str, &str, &[&str]); 4] = [
+const ENGINES: [(&str, &str, &[&str]); 7] = [
     ("docker", "dockerd", &["etc/docker/daemon.json"]),
     ("containerd", "containerd", &["etc/containerd/config.toml", "etc/containerd/conf.d"]),
     ("crio", "crio", &["etc/crio/crio.conf", "etc/crio/crio.conf.d"]),
     ("podman", "podman", &["etc/containers/containers.conf", "etc/containers/containers.conf.d"]),
+    ("k3s", "k3s", &["var/lib/rancher/k3s/agent/etc/containerd"]),
+    ("rke2", "rke2", &["var/lib/rancher/rke2/agent/etc/containerd"]),
+    (
+        "microk8s",
+        "microk8s",
+        &["var/snap/microk8s/current/args/containerd-template.toml", "var/snap/microk8s/current/args/containerd.toml"],
+    ),
 ];
 const FOLDERS: [&str; 4] = ["usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin"];
 /// Where other injectors have their files, and the word that tells one.
@@ -112,6 +126,16 @@ impl Facts {
         let profiles = read(&at("sys/kernel/security/apparmor/profiles")).unwrap_or_default();
         let confined =
             |line: &&str| line.ends_with("(enforce)") && ["quilt-gpu", "runc", "crun"].iter().any(|n| line.contains(n));
+        let engines: Vec<Engine> =
+            ENGINES.iter().filter_map(|(name, program, places)| engine(&host, name, program, places)).collect();
+        let digest = |path: &String| {
+            let bytes = fs::read(host.path(path.trim_start_matches('/'))).ok()?;
+            Some((path.clone(), contract::key::sha256(&bytes)))
+        };
+        let mut told: Vec<(String, String)> =
+            engines.iter().flat_map(|engine| &engine.programs).filter_map(digest).collect();
+        told.sort_unstable();
+        told.dedup();
         Self {
             root: nix::unistd::geteuid().is_root(),
             config: setup.config.clone(),
@@ -130,10 +154,9 @@ impl Facts {
             used,
             last_record,
             now: node::rfc3339(node::now()),
-            engines: ENGINES
-                .iter()
-                .filter_map(|(name, program, places)| engine(&host, name, program, places))
-                .collect(),
+            engines,
+            installed: install::status(&host.root).map_err(|failure| failure.to_string()),
+            told,
             injectors: INJECTORS.iter().flat_map(|(folder, word)| files_with(&at(folder), word)).collect(),
             cgroup_devices: mounts.lines().any(|line| {
                 let mut words = line.split(' ').skip(2);
@@ -228,7 +251,16 @@ fn engine(host: &Host, name: &'static str, program: &str, places: &[&str]) -> Op
         let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
         lines.collect::<Vec<_>>().join("\n")
     };
-    let text: String = found.iter().filter_map(|path| read(path)).map(code).collect::<Vec<_>>().join("\n");
+    let texts: Vec<String> = found.iter().map(|path| code(read(path).unwrap_or_default())).collect();
+    let text = texts.join("\n");
+    let is_template =
+        |path: &Path| path.to_string_lossy().ends_with(".tmpl") || path.ends_with("containerd-template.toml");
+    let told = |template| {
+        let of_kind = found.iter().zip(&texts).filter(move |(path, _)| is_template(path) == template);
+        of_kind.map(|(path, text)| (path, text.contains("quilt-gpu")))
+    };
+    let written = told(false).find(|(_, knows)| !knows).map(|(path, _)| path.display().to_string());
+    let unread = written.filter(|_| told(true).any(|(_, knows)| knows));
     let words = text.split(|c: char| c.is_whitespace() || "\"'[],=".contains(c));
     let programs = words.filter(|word| word.starts_with('/') && word.contains("quilt-gpu-runtime")).map(str::to_owned);
     let programs = programs.collect();
@@ -236,5 +268,5 @@ fn engine(host: &Host, name: &'static str, program: &str, places: &[&str]) -> Op
     if shown.is_empty() {
         shown.extend(places.first().map(|place| host.path(place)));
     }
-    Some(Engine { name, places: shown, text, programs })
+    Some(Engine { name, places: shown, text, programs, unread })
 }

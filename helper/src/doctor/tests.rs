@@ -58,6 +58,20 @@ impl Node {
         fs::write(path, text).unwrap();
     }
 
+    /// What an installer leaves: versions, and a link to one.
+    fn installed(&self, versions: &[&str], current: &str) {
+        let record = r#"{"schema":1,"prefix":"/opt/q","engine":"containerd","restart_due":false,"folders":[]}"#;
+        self.host("var/lib/quilt-gpu/installed.json", record);
+        for version in versions {
+            for name in ["quilt-gpu-runtime", "quilt-gpu-hook", "quilt-gpu"] {
+                self.host(&format!("opt/q/versions/{version}/{name}"), "");
+            }
+        }
+        if !current.is_empty() {
+            symlink(format!("versions/{current}"), self.setup.config.host.path("opt/q/current")).unwrap();
+        }
+    }
+
     fn gone(&self, path: &str) {
         let path = self.setup.config.host.path(path);
         fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path)).unwrap();
@@ -151,6 +165,18 @@ const CHANGES: &[(&str, Level, Change)] = &[
     ("runtime-bypass", Level::Warns, |node| {
         let both = r#"{"runtimes": {"nvidia": {"path": "nvidia-container-runtime"}, "quilt-gpu": {}}}"#;
         node.host("etc/docker/daemon.json", both);
+    }),
+    ("template-not-read", Level::Warns, |node| {
+        let folder = "var/lib/rancher/k3s/agent/etc/containerd";
+        node.host(&format!("{folder}/config.toml.tmpl"), "[runtimes.quilt-gpu]\npod_annotations = []\n");
+        node.host(&format!("{folder}/config.toml"), "version = 2\n");
+    }),
+    ("installation-unreadable", Level::Warns, |node| node.host("var/lib/quilt-gpu/installed.json", "{}")),
+    ("installation-broken", Level::Stops, |node| node.installed(&[], "")),
+    ("installation-stale", Level::Warns, |node| node.installed(&["new", "old"], "new")),
+    ("two-builds", Level::Warns, |node| {
+        node.host("etc/containers/containers.conf", "quilt-gpu = [\"/opt/quilt-gpu-runtime\"]\n");
+        node.host("opt/quilt-gpu-runtime", "another");
     }),
     ("foreign-injector", Level::Warns, |node| node.host("etc/cdi/nvidia.yaml", "kind: nvidia.com/gpu\n")),
     ("foreign-injector", Level::Warns, |node| {

@@ -1,11 +1,12 @@
-//! `install-node`: puts our programs on a node from outside, as a container does that sees the node below a folder; tells
-//! the engine, and takes both back.
+//! `install-node`: puts our programs on a node from outside, as a container does that sees the node below a folder;
+//! tells the engine, and takes both back.
 //!
-//! `versions` places programs, `used` tells who still needs them, `record` keeps what was made, `configure` does what engines
-//! are told. Every step leaves the old state or the new one, and is passed over when it is done: whatever a crash leaves, the
-//! next call completes. No API server is asked, and no container is started.
+//! `versions` places programs, `used` tells who still needs them, `record` keeps what was made, `configure` does what
+//! engines are told. Every step leaves the old state or the new one, and is passed over when it is done: whatever a
+//! crash leaves, the next call completes. No API server is asked, and no container is started.
 
 mod record;
+mod status;
 #[cfg(test)]
 mod tests;
 mod used;
@@ -21,9 +22,11 @@ use contract::key::sha256;
 use serde::Serialize;
 use shim::Setup;
 
-use crate::configure::{self, Engine, Files, OnNode, configure, link, state, undo};
+use crate::configure::{self, Engine, Files, OnNode, configure, link, undo};
 use crate::exit::Failure;
-pub(crate) use record::Record;
+use record::Record;
+pub(crate) use status::{Status, status};
+use status::{others, states};
 use used::{by_lease, by_name};
 use versions::{Programs, Shelf};
 
@@ -85,8 +88,8 @@ impl Outcome {
 
 /// Installs, or brings an installation to these programs.
 ///
-/// # Errors
-/// The engine's files do not take our part: then nothing is touched. Or a step cannot be done; the next call goes on there.
+/// # Errors The engine's files do not take our part: then nothing is touched. Or a step cannot be done; the next call
+/// goes on there.
 pub(crate) fn install(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     let node = OnNode::below(ask.root);
     let programs = Programs::read(&ask.from)?;
@@ -134,8 +137,8 @@ pub(crate) fn install(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-/// Takes an installation back: first what the engine was told, so that no container comes any more; then, when none is left
-/// that needs them, the programs and everything else that was made.
+/// Takes an installation back: first what the engine was told, so that no container comes any more; then, when none is
+/// left that needs them, the programs and everything else that was made.
 ///
 /// # Errors
 /// A step cannot be done; the next call goes on there.
@@ -260,7 +263,7 @@ fn low_level(
     Ok(())
 }
 
-/// Versions that nobody needs go: all but the one that counts, the one before, and those that a running spec names.
+/// Versions that nobody needs go.
 fn prune(
     shelf: &Shelf<'_>,
     states: &[String],
@@ -268,16 +271,10 @@ fn prune(
     current: &str,
     outcome: &mut Outcome,
 ) -> Result<(), Failure> {
-    let kept = |id: &String| id == current || record.previous.as_ref() == Some(id);
-    let others: Vec<String> = shelf.all().into_iter().filter(|id| !kept(id)).collect();
-    if others.is_empty() {
-        return Ok(());
-    }
-    let users = by_name(shelf.node, states, shelf.prefix);
-    for id in others {
+    for (id, user) in others(shelf, states, record, current) {
         let folder = shelf.folder(&id);
-        match users.iter().find(|user| user.names(&folder)) {
-            Some(user) => outcome.notes.push(format!("{folder} stays: {} names it", user.place)),
+        match user {
+            Some(place) => outcome.notes.push(format!("{folder} stays: {place} names it")),
             None => {
                 shelf.remove(&id)?;
                 outcome.did(format!("{folder}: removed, nobody needs it"));
@@ -285,11 +282,6 @@ fn prune(
         }
     }
     Ok(())
-}
-
-/// State folders of containerd that its configuration names.
-fn states(node: &OnNode, engine: Engine, file: Option<&str>) -> Vec<String> {
-    if engine == Engine::Containerd { state(node, file).into_iter().collect() } else { Vec::new() }
 }
 
 /// Where leases are, by the node's own configuration.
@@ -329,8 +321,8 @@ fn take_away(shelf: &Shelf<'_>, record: &Record, dry_run: bool, outcome: &mut Ou
     record.forget(node)
 }
 
-/// Makes the engine read its files, where that is asked for and due. From a container the node's own command is run in the
-/// node's root: systemd listens on a socket below it, so no other namespace of the node's is entered.
+/// Makes the engine read its files, where that is asked for and due. From a container the node's own command is run in
+/// the node's root: systemd listens on a socket below it, so no other namespace of the node's is entered.
 fn restart(
     ask: &Ask<'_>,
     node: &OnNode,

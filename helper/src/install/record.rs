@@ -1,4 +1,5 @@
-//! What was installed on a node from outside, so that it can be taken back: beside the records of what engines were told.
+//! What was installed on a node from outside, so that it can be taken back: beside the records of what engines were
+//! told.
 
 use node::{Mode, TrustError, read_trusted, write_atomic};
 use serde::{Deserialize, Serialize};
@@ -14,10 +15,10 @@ const MOST: usize = 1 << 20;
 
 /// One installation; a node has at most one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(super) struct Record {
     schema: u32,
     /// The folder of the programs.
-    pub(crate) prefix: String,
+    pub(super) prefix: String,
     /// The engine that was told.
     pub(super) engine: String,
     /// Its file, where the operator named it.
@@ -27,7 +28,7 @@ pub(crate) struct Record {
     /// What the link to the low-level runtime was made to lead to, where it was made here.
     pub(super) low_level: Option<String>,
     /// The version before the one that counts: a start that began with it may not be over.
-    pub(crate) previous: Option<String>,
+    pub(super) previous: Option<String>,
     /// The engine was to be restarted, and that is not known to have happened.
     pub(super) restart_due: bool,
     /// Folders that were made, outermost first.
@@ -53,7 +54,7 @@ impl Record {
     ///
     /// # Errors
     /// It is there and not to be trusted.
-    pub(crate) fn read(node: &OnNode) -> Result<Option<Self>, Failure> {
+    pub(super) fn read(node: &OnNode) -> Result<Option<Self>, Failure> {
         let path = node.place(FILE);
         let bytes = match read_trusted(&path, MOST) {
             Ok(trusted) => trusted.bytes,

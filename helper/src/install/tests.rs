@@ -13,9 +13,12 @@ use crate::cli;
 use crate::demo::Folder;
 
 const ENGINE: &str = "etc/containerd/config.toml";
-const TEXT: &str = "version = 2\n# ours\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n  runtime_type = \
-                    \"io.containerd.runc.v2\"\n  [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n    \
-                    SystemdCgroup = true";
+const TEXT: &str = r#"version = 2
+# ours
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+    SystemdCgroup = true"#;
 const TASKS: &str = "run/containerd/io.containerd.runtime.v2.task/k8s.io";
 
 /// A node with a containerd, and programs to be installed beside it.

@@ -1,7 +1,7 @@
 //! Who needs programs that were installed: containers that run, by what engines keep of them on disk. Reads only.
 //!
-//! A spec may name a version's own folder (hooks do), everything else names the link: so a text that names a version keeps
-//! that version, and one that names anything of ours keeps the installation.
+//! A spec may name a version's own folder (hooks do), everything else names the link: so a text that names a version
+//! keeps that version, and one that names anything of ours keeps the installation.
 
 use std::fs;
 use std::io::Read;

@@ -1,4 +1,5 @@
-//! The programs on a node: a folder for each version, and a link to the one that counts, which is what engines are told.
+//! The programs on a node: a folder for each version, and a link to the one that counts, which is what engines are
+//! told.
 //!
 //! A folder is filled before the link leads to it, and the link is replaced by a rename: whoever starts a container in
 //! between gets the old programs or the new ones. Nothing here knows engines or containers.

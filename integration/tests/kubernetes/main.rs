@@ -1,5 +1,5 @@
-//! What a cluster is told: every manifest held against Kubernetes's own fields, and the admission policy by evaluating its
-//! expressions on pods, as the API server does. What a node does with them is in `pods`.
+//! What a cluster is told: every manifest held against Kubernetes's own fields, and the admission policy by evaluating
+//! its expressions on pods, as the API server does. What a node does with them is in `pods`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod schema;
@@ -147,7 +147,10 @@ impl Policy {
 fn pod(change: &[(&str, Value)]) -> Value {
     let mut pod = json!({
         "metadata": {"name": "tenant", "annotations": {"quilt.gpu/count.train": "1", "other/key": "x"}},
-        "spec": {"runtimeClassName": "quilt-gpu", "containers": [{"name": "train", "image": "x"}, {"name": "side", "image": "x"}]},
+        "spec": {
+            "runtimeClassName": "quilt-gpu",
+            "containers": [{"name": "train", "image": "x"}, {"name": "side", "image": "x"}],
+        },
     });
     for (place, value) in change {
         let mut at = &mut pod;

@@ -1,17 +1,18 @@
-//! The part of Kubernetes's API that our manifests use, by its reference documentation: which fields there are, and of what
-//! kind. A field that is not here does not exist, or is to be looked up and put in.
+//! The part of Kubernetes's API that our manifests use, by its reference documentation: which fields there are, and of
+//! what kind. A field that is not here does not exist, or is to be looked up and put in.
 
 use serde_json::{Value, json};
 
-/// Kinds by group, version and name. In a schema a word is a kind of value, a list has one schema for its items, and `{}`
-/// with the key `*` is a table with free keys.
+/// Kinds by group, version and name. In a schema a word is a kind of value, a list has one schema for its items, and
+/// `{}` with the key `*` is a table with free keys.
 pub(crate) fn of(api: &str, kind: &str) -> Option<Value> {
     let pod = pod_spec();
     let spec = match (api, kind) {
         ("v1", "Namespace") => json!({}),
         ("v1", "Pod") => json!({"spec!": pod}),
         ("node.k8s.io/v1", "RuntimeClass") => {
-            json!({"handler!": "name", "scheduling": {"nodeSelector": {"*": "string"}, "tolerations": [{"*": "string"}]}})
+            let scheduling = json!({"nodeSelector": {"*": "string"}, "tolerations": [{"*": "string"}]});
+            json!({"handler!": "name", "scheduling": scheduling})
         }
         ("apps/v1", "DaemonSet") => json!({"spec!": {
             "selector!": {"matchLabels": {"*": "string"}},
@@ -21,7 +22,8 @@ pub(crate) fn of(api: &str, kind: &str) -> Option<Value> {
         ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy") => json!({"spec!": {
             "failurePolicy": "Fail|Ignore",
             "matchConstraints!": {"resourceRules": [{
-                "apiGroups!": ["string"], "apiVersions!": ["string"], "operations!": ["CREATE|UPDATE|DELETE|CONNECT|*"], "resources!": ["string"],
+                "apiGroups!": ["string"], "apiVersions!": ["string"], "resources!": ["string"],
+                "operations!": ["CREATE|UPDATE|DELETE|CONNECT|*"],
             }]},
             "variables": [{"name!": "string", "expression!": "string"}],
             "validations!": [{
@@ -52,10 +54,12 @@ fn pod_spec() -> Value {
         "resources": {"requests": {"*": "string"}, "limits": {"*": "string"}},
         "securityContext": {
             "runAsUser": "number", "runAsNonRoot": "flag", "privileged": "flag", "allowPrivilegeEscalation": "flag",
-            "readOnlyRootFilesystem": "flag", "capabilities": {"add": ["string"], "drop": ["string"]}, "seccompProfile": profile,
+            "readOnlyRootFilesystem": "flag", "capabilities": {"add": ["string"], "drop": ["string"]},
+            "seccompProfile": profile,
         },
         "volumeMounts": [{
-            "name!": "name", "mountPath!": "string", "readOnly": "flag", "mountPropagation": "None|HostToContainer|Bidirectional",
+            "name!": "name", "mountPath!": "string", "readOnly": "flag",
+            "mountPropagation": "None|HostToContainer|Bidirectional",
         }],
     });
     json!({

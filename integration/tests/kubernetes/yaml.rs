@@ -1,5 +1,5 @@
-//! Documents of a manifest as Kubernetes reads them: YAML 1.2's plain words are values, so a number without quotes where a
-//! string belongs is seen as what it is. No aliases, no tags: manifests of ours have none.
+//! Documents of a manifest as Kubernetes reads them: YAML 1.2's plain words are values, so a number without quotes
+//! where a string belongs is seen as what it is. No aliases, no tags: manifests of ours have none.
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Value};

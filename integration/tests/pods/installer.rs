@@ -1,5 +1,5 @@
-//! The installer on a node: a pod with the rights of `configs/kubernetes/installer.yaml` sees the node below a folder, and
-//! containerd does what it was told; an upgrade below a running pod; then everything as it was.
+//! The installer on a node: a pod with the rights of `configs/kubernetes/installer.yaml` sees the node below a folder,
+//! and containerd does what it was told; an upgrade below a running pod; then everything as it was.
 
 use std::collections::BTreeMap;
 use std::fs;
