@@ -44,4 +44,4 @@ pub use runc::{Runc, runc_that_gets_along, runc_without_sys_resource};
 pub use scratch::Scratch;
 pub use seen::{PROBE_ALL, Seen};
 pub use site::Site;
-pub use sys::attribute;
+pub use sys::{attribute, received};

@@ -1,4 +1,4 @@
-//! The few raw calls of the harness: device nodes and the dynamic loader.
+//! The few raw calls of the harness: device nodes, the dynamic loader, descriptors that are sent.
 //!
 //! The only module with `unsafe`. It decides nothing and keeps no state.
 #![allow(unsafe_code)]
@@ -6,7 +6,9 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fs::Permissions;
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
@@ -119,4 +121,30 @@ pub(crate) fn wait_for(pid: u32) -> io::Result<(c_int, std::time::Duration)> {
         std::time::Duration::from_micros(micros)
     };
     Ok((status, time(used.ru_utime) + time(used.ru_stime)))
+}
+
+/// The descriptor that the next one to connect sends: a runtime's console.
+///
+/// # Errors
+/// None comes.
+pub fn received(listener: &UnixListener) -> io::Result<OwnedFd> {
+    let (stream, _) = listener.accept()?;
+    let (mut bytes, mut control) = ([0_u8; 256], [0_u64; 8]);
+    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // SAFETY: a struct of integers and pointers, for which zeros are values.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+    (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control));
+    // SAFETY: all that the message points to lives to the end, and is aligned; the kernel makes the descriptor for us, and
+    // nobody else knows it.
+    unsafe {
+        if libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let head = libc::CMSG_FIRSTHDR(&raw const message);
+        if head.is_null() || (*head).cmsg_type != libc::SCM_RIGHTS {
+            return Err(io::Error::other("a message without a descriptor"));
+        }
+        Ok(OwnedFd::from_raw_fd(libc::CMSG_DATA(head).cast::<c_int>().read_unaligned()))
+    }
 }

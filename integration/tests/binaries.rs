@@ -275,18 +275,18 @@ fn a_low_level_runtime_that_fails_gives_its_status_and_leaves_no_lease() -> Resu
     let words = ["--root", &root, "create", "--bundle", bundle.path.to_str().unwrap(), "x"];
     for (prelude, status) in [
         // A file stands where the state root must be.
-        (format!("echo >{root}"), 1),
-        ("export QUILT_STUB_KILL=before".to_owned(), 137),
+        (format!("echo >{root}"), Some(1)),
+        ("export QUILT_STUB_KILL=before".to_owned(), None),
     ] {
         let (ran, reports) = stubbed.call(&stubbed.binaries.runtime, &prelude, &words)?;
-        assert_eq!((ran.status.code(), reports.len()), (Some(status), 1), "{ran:?}");
+        assert_eq!((ran.status.code(), reports.len()), (status, 1), "{ran:?}");
         assert!(stubbed.site.leases_on_disk()?.is_empty(), "{prelude}");
         assert_eq!(fs::read(bundle.config()).unwrap(), before, "{prelude}");
         let _ = fs::remove_file(&root);
     }
     // It died after the container was there: the lease is held until the container is gone.
     let (ran, _) = stubbed.call(&stubbed.binaries.runtime, "export QUILT_STUB_KILL=after", &words)?;
-    assert_eq!(ran.status.code(), Some(137), "{ran:?}");
+    assert_eq!(ran.status.signal(), Some(9), "{ran:?}");
     assert_eq!(stubbed.site.leases_on_disk()?.len(), 1);
     let delete = ["--root", &root, "delete", "--force", "x"];
     stubbed.call(&stubbed.binaries.runtime, "", &delete)?.0.checked()?;

@@ -76,13 +76,16 @@ struct Start {
     null: bool,
     /// What SIGCHLD did when we were started.
     on_child: libc::sighandler_t,
+    /// Signals that wait for us: a child has none of them, and it stands in our place.
+    pending: libc::sigset_t,
     errno: c_int,
 }
 
 const LISTEN_PID: &[u8] = b"LISTEN_PID=";
 const STACK: usize = 64 * 1024;
 
-/// Runs `path` as a child that dies with us, and waits for it. The environment is ours, or `env` when given.
+/// Runs `path` as a child that dies with us, and waits for it. The environment is ours, or `env` when given. Gives the status
+/// it exits with; of one that a signal ended, less than nothing by that signal.
 ///
 /// # Errors
 /// When the child could not be started or waited for.
@@ -104,6 +107,10 @@ pub fn run(path: &CStr, words: &[CString], env: Option<&[CString]>, output: Outp
         // An engine that ignores SIGCHLD would leave us no status to wait for.
         // SAFETY: sets a signal's default action.
         on_child: unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) },
+        pending: match output {
+            Output::Inherit => pending(),
+            Output::Null => no_signals(),
+        },
         errno: 0,
     };
     if let (Some(at), Some(buffer)) = (listen_at, start.listen_pid.as_mut())
@@ -160,6 +167,10 @@ extern "C" fn child(start: *mut c_void) -> c_int {
         if libc::getppid() != start.parent {
             libc::_exit(1);
         }
+        // They are blocked, or they would not be pending: they wait on.
+        for signal in (1..=LAST_SIGNAL).filter(|signal| libc::sigismember(&raw const start.pending, *signal) == 1) {
+            libc::kill(libc::getpid(), signal);
+        }
         if let Some(buffer) = start.listen_pid.as_mut() {
             write_listen_pid(buffer, libc::getpid().unsigned_abs());
         }
@@ -193,14 +204,48 @@ fn write_listen_pid(buffer: &mut [u8; 32], pid: u32) {
     }
 }
 
-/// The child's exit status as a shell would give it: 128 + signal when it was killed.
+const LAST_SIGNAL: c_int = 64;
+
+fn no_signals() -> libc::sigset_t {
+    // SAFETY: a set of bits, for which zeros are the empty one.
+    unsafe { std::mem::zeroed() }
+}
+
+fn pending() -> libc::sigset_t {
+    let mut set = no_signals();
+    // SAFETY: a set that lives through the call. It cannot fail then.
+    unsafe { libc::sigpending(&raw mut set) };
+    set
+}
+
+/// The status to exit with after a child of [`run`]; where a signal ended it, the same signal ends us, whatever would become
+/// of it otherwise. The child has left a core dump, or none was wanted.
+#[must_use]
+pub fn end_as(status: c_int) -> c_int {
+    if status >= 0 {
+        return status;
+    }
+    let mut set = no_signals();
+    // SAFETY: calls with numbers, and with a set that lives through them.
+    unsafe {
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+        libc::signal(-status, libc::SIG_DFL);
+        libc::sigaddset(&raw mut set, -status);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        libc::kill(libc::getpid(), -status);
+    }
+    // As a shell would say it: nothing else is left.
+    128 - status
+}
+
+/// The child's exit status, or less than nothing by the signal that ended it.
 fn wait(pid: libc::pid_t) -> std::io::Result<c_int> {
     let mut status = 0;
     loop {
         // SAFETY: `status` is a valid place for waitpid's answer.
         let got = unsafe { libc::waitpid(pid, &raw mut status, 0) };
         if got == pid {
-            return Ok(if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 128 + libc::WTERMSIG(status) });
+            return Ok(if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) });
         }
         let error = std::io::Error::last_os_error();
         if error.kind() != std::io::ErrorKind::Interrupted {
@@ -219,7 +264,7 @@ mod tests {
 
     #[test]
     fn children_give_their_status() {
-        for (command, expected) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)] {
+        for (command, expected) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", -9)] {
             let status = run(c"/bin/sh", &[c("sh"), c("-c"), c(command)], None, Output::Null).unwrap();
             assert_eq!(status, expected, "{command}");
         }

@@ -115,7 +115,7 @@ fn ours(call: &Call<'_>, words: Words) -> c_int {
     let setup = Setup::from_environment().of_this_user();
     let log = Log { path: call.value("log"), json: call.value("log-format") == Some("json") };
     match carried_out(call, &setup, words) {
-        Ok(status) => status,
+        Ok(status) => exec::end_as(status),
         Err(refusals) => {
             report::tell(log, &refusals);
             1

@@ -67,6 +67,7 @@ impl Made<'_> {
             }
             (failed, _) => {
                 match &failed {
+                    Ok(status) if *status < 0 => self.undo(&format!("signal {}", -status)),
                     Ok(status) => self.undo(&format!("status {status}")),
                     Err(refusal) => self.undo(&refusal.message),
                 }

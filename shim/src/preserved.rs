@@ -9,9 +9,7 @@ use crate::setup::Setup;
 
 /// Refuses a call that hands on an open GPU. Looks at nothing where nothing is handed on.
 pub(crate) fn judge(call: &Call<'_>, setup: &Setup) -> Option<Refusal> {
-    let flagged = call.value("preserve-fds").map_or(0, count);
-    // crun asks not for whom they are.
-    let passed = std::env::var_os("LISTEN_FDS").map_or(0, |many| count(&many.to_string_lossy()));
+    let (flagged, passed) = told(call);
     let many = flagged.saturating_add(passed);
     if many == 0 {
         return None;
@@ -29,6 +27,19 @@ pub(crate) fn judge(call: &Call<'_>, setup: &Setup) -> Option<Refusal> {
     let message = format!("descriptor {fd} is an open device {}:{}, a GPU for all that is known", numbers.0, numbers.1);
     let help = "close it before: the GPUs that are asked for are added by the runtime";
     Some(Refusal::new(Code::TenantGpuDevice, "args-preserve-fds", message, help).at(at, fd.to_string()))
+}
+
+/// The first descriptor that the low-level runtime hands on to nobody.
+pub(crate) fn behind(call: &Call<'_>) -> i32 {
+    let (flagged, passed) = told(call);
+    i32::try_from(flagged.saturating_add(passed).saturating_add(3)).unwrap_or(i32::MAX)
+}
+
+/// How many are handed on by the flag, and by socket activation.
+fn told(call: &Call<'_>) -> (u64, u64) {
+    // crun asks not for whom they are.
+    let passed = std::env::var_os("LISTEN_FDS").map_or(0, |many| count(&many.to_string_lossy()));
+    (call.value("preserve-fds").map_or(0, count), passed)
 }
 
 /// A number as Go and C read it; one too large to read is as many as there can be.

@@ -1,12 +1,13 @@
 //! `exec` and `update` of containers that exist.
 
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::RawFd;
 
 use contract::json::{self, MAX_BYTES, Node, Value};
 use contract::{Code, Refusal};
 use ledger::Ledger;
 use ledger::audit::Kind;
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use crate::argv::Call;
@@ -15,6 +16,9 @@ use crate::gained;
 use crate::handover::{self, Words};
 use crate::preserved;
 use crate::record;
+
+/// The first number behind the three that every process has.
+const STANDARD: RawFd = 3;
 
 /// `exec`: a process of a container with a contract sees the contract's environment, and none has more than its container.
 /// Goes on whatever is wrong, but for what leads out of the container.
@@ -36,15 +40,13 @@ pub(crate) fn exec(container: &Container<'_>, mut words: Words) -> Refusal {
         },
     };
     if let Some((copy, index)) = &copy {
-        words = words.with_value(*index, &format!("/proc/self/fd/{}", copy.as_raw_fd()));
+        words = words.with_value(*index, &format!("/proc/self/fd/{copy}"));
     }
     let gained = gained::by_flags(container);
     // From the last on: what stands before keeps its place.
     words = gained.iter().rev().fold(words, |words, (_, index)| words.without_flag(*index));
     note_gained(container, gained.iter().map(|(name, _)| name.as_str()));
-    let refusal = handover::become_runtime(&low_level, &words);
-    drop(copy);
-    refusal
+    handover::become_runtime(&low_level, &words)
 }
 
 /// A group or a folder that is not the container's own.
@@ -69,7 +71,7 @@ fn note_gained<'n>(container: &Container<'_>, names: impl Iterator<Item = &'n st
 
 /// What the low-level runtime reads instead of a process file; nothing when it reads the file itself. What cannot be carried
 /// out is noted and left, but for what the process would gain.
-fn process_file(container: &Container<'_>, file: &str, env: &[(String, String)]) -> Result<Option<OwnedFd>, Refusal> {
+fn process_file(container: &Container<'_>, file: &str, env: &[(String, String)]) -> Result<Option<RawFd>, Refusal> {
     let profile = container.setup.config.policy.profile;
     let (bytes, again) = match read_process(file) {
         Ok(read) => read,
@@ -94,7 +96,8 @@ fn process_file(container: &Container<'_>, file: &str, env: &[(String, String)])
     };
     why.iter().for_each(|why| note_without_variables(container, env, why));
     // What was read may be gone from where it came, so the copy is handed on.
-    in_memory(&copy).map(Some).map_err(|e| Refusal::internal("exec", &format_args!("copy {file}: {e}")))
+    let copy = in_memory(&copy, preserved::behind(container.call));
+    copy.map(Some).map_err(|e| Refusal::internal("exec", &format_args!("copy {file}: {e}")))
 }
 
 /// The process without what it would gain, and with the contract's variables, or why without them.
@@ -140,13 +143,14 @@ fn with_environment(bytes: &[u8], env: &[(String, String)]) -> Result<Vec<u8>, S
     cdi::apply_process(bytes, &process, env).map_err(|e| e.to_string())
 }
 
-/// The bytes as an open file that lives on in the runtime we become.
-fn in_memory(bytes: &[u8]) -> std::io::Result<OwnedFd> {
-    // The runtime inherits it and reads it by number; it closes what it does not know before the container's process.
-    let fd = memfd_create(c"quilt-gpu", MFdFlags::empty())?;
-    let mut file = std::fs::File::from(fd);
+/// The bytes as an open file that lives on in the runtime we become, by a number from this one on: any before may be one that
+/// the container is to have, or to be without.
+fn in_memory(bytes: &[u8], from: RawFd) -> std::io::Result<RawFd> {
+    let mut file = std::fs::File::from(memfd_create(c"quilt-gpu", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(bytes)?;
-    Ok(file.into())
+    // The runtime inherits it and reads it by number; it closes what it does not know before the container's process.
+    let numbered = fcntl(&file, FcntlArg::F_DUPFD(from)).or_else(|_| fcntl(&file, FcntlArg::F_DUPFD(STANDARD)));
+    Ok(numbered?)
 }
 
 /// `update`: limits may change, devices may not. containerd sends the whole resources of its own copy of the spec, device
@@ -173,11 +177,9 @@ pub(crate) fn update(container: &Container<'_>, words: Words) -> Result<i32, Ref
         );
     }
     // What was judged is what the runtime reads, from standard input or from the file's name alike.
-    let copy = in_memory(&without.unwrap_or(bytes)).map_err(|e| Refusal::internal("update", &e))?;
-    let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
-    let refusal = handover::become_runtime(&low_level, &words.with_value(index, &path));
-    drop(copy);
-    Err(refusal)
+    let copy = in_memory(&without.unwrap_or(bytes), STANDARD).map_err(|e| Refusal::internal("update", &e))?;
+    let path = format!("/proc/self/fd/{copy}");
+    Err(handover::become_runtime(&low_level, &words.with_value(index, &path)))
 }
 
 /// The document without its member `devices` and one comma beside it; nothing when no list is there.

@@ -7,7 +7,9 @@
 //! | variable | effect |
 //! | --- | --- |
 //! | `QUILT_STUB_REPORT` | a line of JSON is added to this file: words, environment, descriptors, signals |
+//! | `QUILT_STUB_OUTPUT` | write this to standard output, and then to standard error |
 //! | `QUILT_STUB_STATUS` | exit with this status |
+//! | `QUILT_STUB_SIGNAL` | die by this signal after doing the work |
 //! | `QUILT_STUB_SECONDS` | wait so long before doing the work |
 //! | `QUILT_STUB_KILL` | die by SIGKILL, `before` or `after` doing the work |
 //! | `QUILT_STUB_INIT` | the container's first process: `create` names it in the pid file … |
@@ -15,7 +17,7 @@
 #![no_main]
 #![allow(unsafe_code)]
 
-use std::ffi::{OsStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -46,9 +48,17 @@ fn played() -> io::Result<c_int> {
         std::thread::sleep(Duration::from_secs(seconds));
     }
     die_if("before");
-    let call = Call::read(std::env::args().collect());
+    if let Some(text) = std::env::var_os("QUILT_STUB_OUTPUT") {
+        // Either may be closed.
+        let _ = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+    let call = Call::read(std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect());
     let status = call.carry_out()?;
     die_if("after");
+    if let Some(signal) = number("QUILT_STUB_SIGNAL") {
+        die_by(signal as c_int);
+    }
     Ok(number("QUILT_STUB_STATUS").and_then(|n| n.try_into().ok()).unwrap_or(status))
 }
 
@@ -59,6 +69,18 @@ fn number(variable: &str) -> Option<u64> {
 fn die_if(moment: &str) {
     if std::env::var("QUILT_STUB_KILL").is_ok_and(|at| at == moment) {
         let _ = kill(Pid::this(), Signal::SIGKILL);
+    }
+}
+
+/// Whatever becomes of this signal otherwise.
+fn die_by(signal: c_int) {
+    // SAFETY: calls with numbers, and with a set that is made of zeros and lives through them.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&raw mut set, signal);
+        libc::signal(signal, libc::SIG_DFL);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        libc::kill(libc::getpid(), signal);
     }
 }
 
@@ -143,16 +165,39 @@ fn report(file: &Path) -> io::Result<()> {
         "groups": line("Groups:"),
         "limits": fs::read_to_string("/proc/self/limits")?,
         "oom": fs::read_to_string("/proc/self/oom_score_adj")?,
+        "pending": [line("SigPnd:"), line("ShdPnd:")],
+        "processors": line("Cpus_allowed_list:"),
+        "personality": fs::read_to_string("/proc/self/personality")?,
+        "slack": fs::read_to_string("/proc/self/timerslack_ns")?,
+        "numbers": numbers(),
     });
     let mut out = File::options().create(true).append(true).open(file)?;
     out.write_all(format!("{report}\n").as_bytes())
+}
+
+/// What only system calls tell: who started us, whose group and session we are in, what we get when it dies; how we are
+/// scheduled.
+fn numbers() -> Value {
+    let mut death_signal: c_int = 0;
+    // SAFETY: calls without pointers but for one, to a number that lives through the call.
+    unsafe {
+        libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut death_signal);
+        json!({
+            "parent": libc::getppid(),
+            "group": libc::getpgrp(),
+            "session": libc::getsid(0),
+            "death_signal": death_signal,
+            "nice": libc::getpriority(libc::PRIO_PROCESS, 0),
+            "policy": libc::sched_getscheduler(0),
+        })
+    }
 }
 
 /// The strings of a file in which each ends with NUL.
 fn list(path: &str) -> io::Result<Vec<String>> {
     let bytes = fs::read(path)?;
     let ended = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
-    Ok(ended.split(|byte| *byte == 0).map(|text| OsStr::from_bytes(text).to_string_lossy().into_owned()).collect())
+    Ok(ended.split(|byte| *byte == 0).map(|text| text.escape_ascii().to_string()).collect())
 }
 
 /// Each open descriptor: what it is, and the kernel's words about it.

@@ -100,15 +100,16 @@ impl<'a> Play<'a> {
         match (made, status) {
             (true, _) => self.granted(c, ask, (&before, &were), status),
             (false, Some(0)) => Err(Error::new("create succeeded and there is no container")),
+            // The runtime ends as the low-level one did.
+            (false, None) if matches!(fate, Fate::LowLevelDies { .. }) => {
+                self.tally.undone += 1;
+                must(!matches!(before.answer(c, ask), Answer::Refused(_)), "the low-level runtime was started")?;
+                self.nothing_left(c, &left)
+            }
             // Killed: whatever it left is the next one's to clean up.
             (false, None) => {
                 self.tally.killed += 1;
                 Ok(())
-            }
-            (false, Some(137)) if matches!(fate, Fate::LowLevelDies { .. }) => {
-                self.tally.undone += 1;
-                must(!matches!(before.answer(c, ask), Answer::Refused(_)), "the low-level runtime was started")?;
-                self.nothing_left(c, &left)
             }
             (false, Some(_)) => {
                 self.nothing_left(c, &left)?;
