@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
-use integration::{Bundle, Error, PROBE_ALL, QuiltOptions, Result, Scratch, Seen, Site, Spec};
+use integration::{Bundle, Error, PROBE_ALL, QuiltOptions, Result, Scratch, Seen, Site, Spec, run};
 use serde_json::{Value, json};
 
 use crate::{Bench, VERSION_2, bytes};
@@ -39,9 +40,13 @@ cgroup=$(sed -n 's/^[0-9]*:devices://p' "/proc/$pid/cgroup")
 echo 'RULE' >"/sys/fs/cgroup/devices$cgroup/devices.allow"
 "#;
 
+/// Written by a process of its own: what a child of another test's thread still has open for writing cannot be run.
 pub(crate) fn program(path: PathBuf, text: &str) -> Result<PathBuf> {
-    let made = fs::write(&path, text).and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
-    made.map(|()| path).map_err(|e| Error::new(e.to_string()))
+    let plain = path.with_extension("text");
+    fs::write(&plain, text).map_err(|e| Error::new(e.to_string()))?;
+    let mut install = Command::new("install");
+    run(install.args(["-m", "755"]).args([&plain, &path]), None, Duration::from_secs(30))?.checked()?;
+    Ok(path)
 }
 
 /// A hook program that adds `rule` to the container's device filter.
