@@ -3,8 +3,9 @@
 //!
 //! No device filter can be had there, so nothing of this is a boundary: it is the node's record of who has which GPU.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::Shutdown;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -17,7 +18,7 @@ use contract::read::{self, FromJson};
 use contract::request::{Asked, Request};
 use contract::{Code, Contract, Refusal};
 use ledger::{Holder, Ledger};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::socket::{MsgFlags, getsockopt, send, sockopt::PeerCredentials};
 use nix::unistd::{AccessFlags, access};
 use node::process::Process;
 use serde_json::{Value, json};
@@ -113,11 +114,23 @@ fn exchange(path: &Path, question: &Value) -> io::Result<Vec<u8>> {
     }
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(question.to_string().as_bytes())?;
-    stream.shutdown(Shutdown::Write)?;
+    // Whoever is asked too much answers before it has heard the question, and ends the connection.
+    let said = say(&stream, question.to_string().as_bytes());
     let mut answer = Vec::new();
-    stream.take(MAX_ANSWER).read_to_end(&mut answer)?;
+    let heard = (&mut stream).take(MAX_ANSWER).read_to_end(&mut answer);
+    if answer.is_empty() {
+        said.and(heard)?;
+    }
     Ok(answer)
+}
+
+/// No signal: this program has the engine's ways with one, which is to end.
+fn say(stream: &UnixStream, mut words: &[u8]) -> io::Result<()> {
+    while !words.is_empty() {
+        let sent = send(stream.as_raw_fd(), words, MsgFlags::MSG_NOSIGNAL)?;
+        words = words.get(sent..).unwrap_or_default();
+    }
+    stream.shutdown(Shutdown::Write)
 }
 
 /// A part of the answer.

@@ -13,7 +13,7 @@ use node::InRoot;
 use crate::bundle;
 use crate::groups;
 use crate::others::masks;
-use crate::setup::{Setup, USERS_FOLDER};
+use crate::setup::Setup;
 use crate::targets::refuse_covered;
 use crate::view::{self, Cache};
 
@@ -116,19 +116,17 @@ pub(crate) fn has_user_namespace(spec: &Node<'_>) -> bool {
 
 /// The hooks that a `run` gets, since nobody stands by to verify and release.
 pub(crate) fn run_hooks(setup: &Setup, key: &str) -> Vec<Hook> {
-    let (hook, config) = (setup.hook(), &setup.path);
-    // Without a variable some runtimes would hand the container's own environment to the hook.
-    let mut env = vec!["QUILT_GPU_HOOK=1".to_owned()];
-    if let Some(folder) = std::env::var(USERS_FOLDER).ok().filter(|_| setup.rootless) {
-        env.push(format!("{USERS_FOLDER}={folder}"));
+    let text = |path: &Path| path.display().to_string();
+    let mut options = vec!["--config".to_owned(), text(&setup.path), "--key".to_owned(), key.to_owned()];
+    if let Some(folder) = setup.users_folder() {
+        options.extend(["--user".to_owned(), text(folder)]);
     }
     let hook_of = |stage: Stage| Hook {
         stage,
-        path: hook.display().to_string(),
-        args: ["quilt-gpu-hook", stage.key(), "--config", &config.display().to_string(), "--key", key]
-            .map(str::to_owned)
-            .to_vec(),
-        env: env.clone(),
+        path: text(&setup.hook()),
+        args: ["quilt-gpu-hook", stage.key()].map(str::to_owned).into_iter().chain(options.iter().cloned()).collect(),
+        // Without a variable some runtimes would hand the container's own environment to the hook.
+        env: vec!["QUILT_GPU_HOOK=1".to_owned()],
         timeout: NonZeroU32::new(30),
     };
     vec![hook_of(Stage::CreateRuntime), hook_of(Stage::Poststop)]

@@ -90,7 +90,8 @@ fn one(setup: &Setup, ledger: &Ledger, key: &Key, recorded: Recorded) -> Looked 
     let gpus = contract.iter().flatten().flat_map(|contract| &contract.gpus).map(contract::Granted::name).collect();
     let looked = |state| Looked { key: key.clone(), container, pod, gpus, state };
     if holder.as_ref().is_some_and(HeldBy::is_rootless) {
-        let why = "it is the container of a user without root: no device filter holds it, and the node keeps no spec of it";
+        let why =
+            "it is the container of a user without root: no device filter holds it, and the node keeps no spec of it";
         return looked(State::Unknown(why.to_owned()));
     }
     let init = match first_process(holder.as_ref(), &recorded) {

@@ -34,7 +34,7 @@ pub struct Setup {
 }
 
 /// The folder that a user without root has for what ends with the session.
-pub(crate) const USERS_FOLDER: &str = "XDG_RUNTIME_DIR";
+const USERS_FOLDER: &str = "XDG_RUNTIME_DIR";
 
 impl Setup {
     /// Reads the configuration that the engine's environment names, or the default one.
@@ -77,16 +77,29 @@ impl Setup {
         }
     }
 
-    /// The same for whoever runs this: a user without root cannot write the node's folders, and has some of their own. Where
-    /// there is no folder for them, as for engines' daemons, nothing is asked.
+    /// The same for whoever runs this: a user without root cannot write the node's folders, and has one of their own. Where
+    /// the environment names none, as that of engines' daemons, nothing is asked.
     #[must_use]
-    pub(crate) fn of_this_user(mut self) -> Self {
-        let folder = std::env::var(USERS_FOLDER).ok().filter(|folder| folder.starts_with('/'));
-        let Some(folder) = folder.filter(|_| !node::process::is_nodes_root()) else { return self };
-        let paths = &mut self.config.paths;
-        (paths.state_dir, paths.log_dir) = (format!("{folder}/quilt-gpu"), format!("{folder}/quilt-gpu/log"));
-        self.rootless = true;
+    pub(crate) fn of_this_user(self) -> Self {
+        match std::env::var(USERS_FOLDER).ok().filter(|folder| folder.starts_with('/')) {
+            Some(folder) if !node::process::is_nodes_root() => self.of_user(&folder),
+            _ => self,
+        }
+    }
+
+    /// The same for a user without root who has this folder.
+    #[must_use]
+    pub(crate) fn of_user(mut self, folder: &str) -> Self {
+        let own = format!("{}/quilt-gpu", folder.trim_end_matches('/'));
+        self.config.paths.log_dir = format!("{own}/log");
+        (self.config.paths.state_dir, self.rootless) = (own, true);
         self
+    }
+
+    /// The folder of a user without root.
+    #[must_use]
+    pub(crate) fn users_folder(&self) -> Option<&Path> {
+        self.state_dir().parent().filter(|_| self.rootless)
     }
 
     /// Digest of the policy in force: of the file's bytes, or of nothing when nothing of it counts.

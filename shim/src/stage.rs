@@ -39,6 +39,8 @@ pub struct Call {
     pub config: Option<PathBuf>,
     /// The key of the container, when the runtime put the hook there.
     pub key: Option<Key>,
+    /// The folder of the user without root whose runtime that was: hooks have no environment.
+    pub user: Option<String>,
 }
 
 impl Call {
@@ -52,13 +54,18 @@ impl Call {
         if !matches!(stage, "precreate" | "prestart" | "createRuntime" | "poststop") {
             return Err(format!("unknown stage {stage:?}; a stage is precreate, prestart, createRuntime or poststop"));
         }
-        let mut call = Self { stage: stage.to_owned(), config: None, key: None };
+        let mut call = Self { stage: stage.to_owned(), config: None, key: None, user: None };
         while let Some(word) = words.next() {
             let value = words.next().ok_or_else(|| format!("{word} has no value"))?;
             match word.as_str() {
                 "--config" => call.config = Some(value.into()),
                 "--key" => call.key = Some(Key::parse(value).ok_or_else(|| format!("--key {value:?} is not a key"))?),
-                _ => return Err(format!("unknown option {word}; options are --config FILE and --key KEY")),
+                "--user" => call.user = Some(value.clone()),
+                _ => {
+                    return Err(format!(
+                        "unknown option {word}; options are --config FILE, --key KEY and --user FOLDER"
+                    ));
+                }
             }
         }
         Ok(call)
@@ -85,7 +92,10 @@ pub fn harden() {
 pub fn run(call: &Call, mut stdin: impl Read) -> Result<Vec<u8>, Vec<Refusal>> {
     let setup =
         call.config.as_deref().map_or_else(|| Setup::read(Path::new(contract::config::DEFAULT_PATH)), Setup::read);
-    let setup = setup.of_this_user();
+    let setup = match &call.user {
+        Some(folder) => setup.of_user(folder),
+        None => setup,
+    };
     // To the end, whatever it is for: a runtime that cannot write it all may be ended by that (crun).
     let mut text = Vec::new();
     let most = if call.stage == "precreate" { MAX_BYTES as u64 + 1 } else { MAX_STATE };

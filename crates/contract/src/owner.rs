@@ -55,7 +55,9 @@ impl FromJson for Owner {
         match (&owner.namespace, &owner.state_root, owner.uid) {
             (None, None, None) => Err(ReadError::new("it must say namespace, state_root or uid")),
             (None, None, Some(_)) | (_, _, None) => Ok(owner),
-            _ => Err(ReadError::new("a user's containers have no namespace and no state_root that counts: write uid alone")),
+            _ => Err(ReadError::new(
+                "a user's containers have no namespace and no state_root that counts: write uid alone",
+            )),
         }
     }
 }

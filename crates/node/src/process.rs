@@ -61,7 +61,8 @@ pub fn is_of(pid: u32, uid: u32) -> bool {
     let Ok(mut space) = std::fs::File::open(format!("/proc/{pid}/ns/user")) else { return false };
     // The kernel nests 32 of them.
     for _ in 0..33 {
-        let first = space.metadata().is_ok_and(|meta| std::os::unix::fs::MetadataExt::ino(&meta) == FIRST_USER_NAMESPACE);
+        let first =
+            space.metadata().is_ok_and(|meta| std::os::unix::fs::MetadataExt::ino(&meta) == FIRST_USER_NAMESPACE);
         if first {
             return false;
         }

@@ -2,7 +2,8 @@
 //! line. Dynamically linked on purpose: `dlopen` must go through the image's own loader.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -19,6 +20,8 @@ usage: quilt-probe devices [FOLDER]        nodes named nvidia* below FOLDER (/de
        quilt-probe env | mounts
        quilt-probe all [MAJOR:LOW-HIGH | NAME | /PLACE]...   everything in one document; below each PLACE the
                                            nodes of these numbers by any name
+       quilt-probe say SOCKET TEXT         what it answers, when nothing more is said
+       quilt-probe crowd SOCKET NUMBER     so many connections that say one byte and no more, and sleeps
        quilt-probe connect SOCKET          whether anybody answers there: by the exit status
        quilt-probe sleep [SECONDS]
        quilt-probe hold PATH               keeps it open, without access, and sleeps
@@ -39,6 +42,11 @@ fn main() -> ExitCode {
         ["mounts"] => probe::mounts(),
         ["all", what @ ..] => vec![everything(what)],
         ["connect", path] => return connect(path),
+        ["say", path, text] => return status(say(path, text)),
+        ["crowd", path, number] => match crowd(path, number) {
+            Ok(_open) => sleep("60"),
+            Err(_) => return ExitCode::FAILURE,
+        },
         ["sleep"] => sleep("3600"),
         ["sleep", seconds] => sleep(seconds),
         ["hold", path] => match hold(path) {
@@ -82,10 +90,35 @@ fn range(major: &str, low: &str, high: &str) -> Option<(u64, u64, u64)> {
 }
 
 fn connect(path: &str) -> ExitCode {
-    match UnixStream::connect(path) {
-        Ok(_) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    status(UnixStream::connect(path).map(|_| ()))
+}
+
+fn status(done: io::Result<()>) -> ExitCode {
+    if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn say(path: &str, text: &str) -> io::Result<()> {
+    let mut stream = UnixStream::connect(path)?;
+    // Whoever hears enough of it may answer before its end.
+    let _ = stream.write_all(text.as_bytes());
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut answer = Vec::new();
+    let heard = stream.read_to_end(&mut answer);
+    io::stdout().write_all(&answer)?;
+    // What it did not hear resets the connection behind its answer.
+    if answer.is_empty() { heard.map(|_| ()) } else { Ok(()) }
+}
+
+fn crowd(path: &str, number: &str) -> io::Result<Vec<UnixStream>> {
+    let one = |_| {
+        let mut stream = UnixStream::connect(path)?;
+        // The other end may be closed already.
+        let _ = stream.write_all(b"{");
+        Ok(stream)
+    };
+    let open = (0..number.parse().unwrap_or(0)).map(one).collect();
+    println!("there");
+    open
 }
 
 fn sleep(seconds: &str) -> Vec<Value> {
