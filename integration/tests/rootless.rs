@@ -309,3 +309,58 @@ fn no_user_speaks_for_another_and_none_keeps_the_others_out() -> Result<()> {
     assert_eq!(bench.held()?, []);
     Ok(())
 }
+
+/// Debian 12's Podman as its users have it. Their subordinate ids are files in a mount namespace of this test's own.
+const AS_USER: &str = r#"
+set -e
+etc=$1 uid=$2; shift 2
+cp /etc/passwd /etc/group "$etc"
+echo "user$uid:x:$uid:$uid::/:/bin/sh" >>"$etc/passwd"
+echo "user$uid:x:$uid:" >>"$etc/group"
+echo "user$uid:300000:65536" >"$etc/subuid"
+cp "$etc/subuid" "$etc/subgid"
+for file in passwd group subuid subgid; do mount --bind "$etc/$file" "/etc/$file"; done
+exec setpriv --reuid "$uid" --regid "$uid" --init-groups "$@"
+"#;
+
+#[test]
+fn rootless_podman_gets_its_gpu_and_gives_it_back() -> Result<()> {
+    let Some(bench) = Bench::new("rootless_podman")? else { return Ok(()) };
+    if ["podman", "newuidmap", "setpriv"].iter().any(|name| !Path::new("/usr/bin").join(name).exists())
+        || !Path::new("/etc/subuid").exists()
+    {
+        say(format_args!("rootless_podman: skipped: podman or newuidmap or /etc/subuid is not there"));
+        return Ok(());
+    }
+    let etc = bench.site.join("etc");
+    fs::create_dir(&etc).unwrap();
+    let rootfs = bench.home(ALICE).join("image");
+    run(Command::new("cp").arg("-a").arg(&bench.rootfs.path).arg(&rootfs), None, LIMIT)?.checked()?;
+    let owner = format!("{ALICE}:{ALICE}");
+    run(Command::new("chown").args(["-R", "-h", &owner]).arg(&rootfs), None, LIMIT)?.checked()?;
+    let podman = |words: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", AS_USER, "sh"]);
+        command.arg(&etc).arg(ALICE.to_string());
+        command.args(["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]);
+        command.arg(format!("HOME={}", bench.home(ALICE).display()));
+        command.arg(format!("XDG_RUNTIME_DIR={}", bench.home(ALICE).display()));
+        command.args(["podman", "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]);
+        command.arg("--runtime").arg(bench.site.quilt.runtime()).args(words).current_dir("/");
+        run(&mut command, None, LIMIT)
+    };
+    let image = rootfs.to_string_lossy().into_owned();
+    let container = ["--network", "none", "--env", "QUILT_GPU_COUNT=1", "--rootfs", &image];
+    let ran = podman(&[&["run", "--rm"][..], &container, &PROBE_ALL].concat())?.checked()?;
+    assert_eq!(Seen::of(&ran.stdout)?.gpus_by_node()?.len(), 1);
+    assert_eq!(bench.site.leases_on_disk()?.len(), 0);
+    // The user that the kernel attests is the one outside the namespace.
+    let grant = bench.site.quilt.audit().into_iter().find(|entry| entry["kind"] == "create").unwrap();
+    assert_eq!(grant["owner"], "alice", "{grant}");
+    let named = [&["run", "--detach", "--name", "sleeper"][..], &container, &["quilt-probe", "sleep"]].concat();
+    podman(&named)?.checked()?;
+    assert_eq!(bench.held()?.len(), 1);
+    podman(&["rm", "--force", "--time", "0", "sleeper"])?.checked()?;
+    assert_eq!(bench.held()?, []);
+    Ok(())
+}
