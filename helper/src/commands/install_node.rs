@@ -75,7 +75,7 @@ fn told(args: &Args, outcome: &Outcome) -> String {
     if args.dry_run {
         out.push_str(&outcome.diffs.concat());
     }
-    if !outcome.changed {
+    if !outcome.changed && outcome.used_by.is_empty() {
         out.push_str(match args.remove {
             true => "nothing to remove\n",
             false => "everything is installed already\n",
@@ -88,7 +88,7 @@ fn told(args: &Args, outcome: &Outcome) -> String {
         });
     }
     if !outcome.used_by.is_empty() {
-        out.push_str(&format!("{mark}the programs stay while these need them; call again when they are gone:\n"));
+        out.push_str(&format!("{mark}these need it; call again when they are gone:\n"));
         outcome.used_by.iter().take(10).for_each(|place| out.push_str(&format!("{mark}  {place}\n")));
     }
     out

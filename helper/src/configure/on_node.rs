@@ -99,14 +99,14 @@ impl OnNode {
         Ok(folders.iter().map(|folder| self.named(folder)).collect())
     }
 
-    /// Makes a folder of root's, where it is not there. Gives its real place, and the folders that had to be made.
+    /// Makes a folder of root's, where it is not there. Gives its real place.
     ///
     /// # Errors
     /// It cannot be made.
-    pub(crate) fn make_folder(&self, path: &str) -> Result<(PathBuf, Vec<String>), Failure> {
+    pub(crate) fn make_folder(&self, path: &str) -> Result<PathBuf, Failure> {
         let cannot = |cause: std::io::Error| Failure::Internal(format!("cannot make the folder {path}: {cause}"));
         if let Some(real) = self.real(path).map_err(cannot)? {
-            return Ok((real, Vec::new()));
+            return Ok(real);
         }
         let (place, mut folders) = self.fresh(path).map_err(cannot)?;
         folders.push(place.clone());
@@ -116,7 +116,7 @@ impl OnNode {
             fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(cannot)?;
             folder.parent().map_or(Ok(()), |above| fs::File::open(above)?.sync_all()).map_err(cannot)?;
         }
-        Ok((place, folders.iter().map(|folder| self.named(folder)).collect()))
+        Ok(place)
     }
 
     /// Removes a file, and of these folders those that are empty then.
@@ -128,13 +128,18 @@ impl OnNode {
         if let Some(real) = self.real(path).map_err(|cause| cannot(&cause))? {
             fs::remove_file(real).map_err(|cause| cannot(&cause))?;
         }
+        self.remove_empty(folders);
+        Ok(())
+    }
+
+    /// Removes those of these folders, outermost first, that are empty.
+    pub(crate) fn remove_empty(&self, folders: &[String]) {
         for folder in folders.iter().rev() {
             if let Ok(Some(real)) = self.real(folder) {
                 // One that others have put something into stays.
                 let _ = fs::remove_dir(real);
             }
         }
-        Ok(())
     }
 
     /// Where a path of the node's is for this process, links aside.

@@ -13,7 +13,7 @@ mod used;
 mod versions;
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use clap::ValueEnum;
@@ -30,6 +30,8 @@ use status::{others, states};
 use used::{by_lease, by_name};
 use versions::{Programs, Shelf};
 
+/// The folder of our configuration.
+const FOLDER: &str = "/etc/quilt-gpu";
 /// The configuration of a node that has none: every default, with what it is for.
 const CONFIG: &str = include_str!("../../../configs/config.toml");
 
@@ -114,10 +116,13 @@ pub(crate) fn install(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     let _lock = locked(&node)?;
     let known = Record::read(&node)?;
     let mut record = known.unwrap_or_else(|| Record::new(ask.prefix, engine.name(), file.as_deref()));
+    // What is remembered before it is made is found again, whenever this ends.
+    record.will_make(&node, &format!("{}/versions", ask.prefix));
+    record.will_make(&node, FOLDER);
     record.write(&node)?;
+    sweep(&node, &planned);
     if !shelf.has(&programs) {
-        let made = shelf.put(&programs)?;
-        keep(&mut record, &node, made)?;
+        shelf.put(&programs)?;
         outcome.did(format!("{}: the programs", shelf.folder(&programs.id)));
     }
     if before.as_ref() != Some(&programs.id) {
@@ -137,14 +142,19 @@ pub(crate) fn install(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-/// Takes an installation back: first what the engine was told, so that no container comes any more; then, when none is
-/// left that needs them, the programs and everything else that was made.
+/// Takes an installation back, once no container needs it: what the engine was told, then the programs and everything else
+/// that was made. Not before, as containerd 2 runs nothing more in a pod whose handler it does not know.
 ///
 /// # Errors
 /// A step cannot be done; the next call goes on there.
 pub(crate) fn remove(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     let node = OnNode::below(ask.root);
-    let Some(mut record) = Record::read(&node)? else { return Ok(Outcome::default()) };
+    let Some(mut record) = Record::read(&node)? else {
+        if !ask.dry_run {
+            record::forget_folder(&node);
+        }
+        return Ok(Outcome::default());
+    };
     let engine = Engine::value_variants().iter().copied().find(|engine| engine.name() == record.engine);
     let unknown = || Failure::Wrong(format!("{} was told by a later version of this program", record.engine));
     let engine = engine.ok_or_else(unknown)?;
@@ -152,6 +162,12 @@ pub(crate) fn remove(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     let shelf = Shelf { node: &node, prefix: &prefix };
     let _lock = if ask.dry_run { None } else { Some(locked(&node)?) };
     let mut outcome = Outcome { engine: engine.name(), ..Outcome::default() };
+    let states = states(&node, engine, file.as_deref());
+    outcome.used_by = by_name(&node, &states, &prefix).into_iter().map(|user| user.place).collect();
+    outcome.used_by.extend(by_lease(&node, &state_dir(&node)));
+    if !outcome.used_by.is_empty() {
+        return Ok(outcome);
+    }
     let telling = |dry_run| telling(ask, &shelf, engine, file.clone(), dry_run);
     let planned = undo(&telling(true))?;
     let command = planned.restart.clone();
@@ -160,15 +176,11 @@ pub(crate) fn remove(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     } else {
         record.restart_due |= ask.restart && !planned.changes.is_empty();
         record.write(&node)?;
+        sweep(&node, &planned);
         outcome.told(undo(&telling(false))?);
         restart(ask, &node, &mut record, command.as_deref(), &mut outcome)?;
     }
-    let states = states(&node, engine, file.as_deref());
-    outcome.used_by = by_name(&node, &states, &prefix).into_iter().map(|user| user.place).collect();
-    outcome.used_by.extend(by_lease(&node, &state_dir(&node)));
-    if outcome.used_by.is_empty() {
-        take_away(&shelf, &record, ask.dry_run, &mut outcome)?;
-    }
+    take_away(&shelf, &record, ask.dry_run, &mut outcome)?;
     Ok(outcome)
 }
 
@@ -219,16 +231,24 @@ fn telling<'a>(
 
 /// One installer at a time; the next one waits.
 fn locked(node: &OnNode) -> Result<File, Failure> {
-    let (folder, _) = node.make_folder(record::FOLDER)?;
+    let folder = node.make_folder(record::FOLDER)?;
     let lock = File::open(&folder).and_then(|file| file.lock().map(|()| file));
     lock.map_err(|cause| Failure::Internal(format!("cannot lock {}: {cause}", folder.display())))
 }
 
-/// Remembers folders that were made.
-fn keep(record: &mut Record, node: &OnNode, made: Vec<String>) -> Result<(), Failure> {
-    // A version's own folder goes with the version.
-    record.folders.extend(made.into_iter().filter(|folder| !folder.contains("/versions/")));
-    record.write(node)
+/// Removes what a call that was killed left beside the files that it wrote.
+fn sweep(node: &OnNode, planned: &configure::Outcome) {
+    let above = |path: &str| path.rsplit_once('/').map(|(folder, _)| folder.to_owned());
+    let engines = planned.changes.iter().filter_map(|change| above(&change.path));
+    let own = [FOLDER.to_owned(), record::FOLDER.to_owned(), format!("{}/configured", record::FOLDER)];
+    for folder in engines.chain(own) {
+        let names = node.names(&folder).into_iter();
+        let left = names.filter(|name| name.starts_with(".quilt-gpu.") && name.ends_with(".tmp"));
+        for name in left {
+            // It is no more than a file too many.
+            let _ = node.remove(&format!("{folder}/{name}"), &[]);
+        }
+    }
 }
 
 /// Our configuration, on a node that has none.
@@ -238,9 +258,9 @@ fn own_configuration(node: &OnNode, record: &mut Record, outcome: &mut Outcome) 
     }
     record.config = Some(sha256(CONFIG.as_bytes()));
     record.write(node)?;
-    let made = node.write(DEFAULT_PATH, CONFIG)?;
+    node.write(DEFAULT_PATH, CONFIG)?;
     outcome.did(format!("{DEFAULT_PATH}: made"));
-    keep(record, node, made)
+    Ok(())
 }
 
 /// The link that says who makes containers, where there is none.
@@ -251,13 +271,15 @@ fn low_level(
     record: &mut Record,
     outcome: &mut Outcome,
 ) -> Result<(), Failure> {
-    let folder = Path::new(DEFAULT_PATH).parent().unwrap_or(Path::new("/")).display().to_string();
-    let place = node.place(&format!("{folder}/{LOW_LEVEL_LINK}"));
-    let was_there = place.symlink_metadata().is_ok();
-    outcome.notes.extend(link(root, &folder, &told.low_level, false)?);
-    if let (false, Ok(target)) = (was_there, std::fs::read_link(&place)) {
+    let place = node.place(&format!("{FOLDER}/{LOW_LEVEL_LINK}"));
+    if place.symlink_metadata().is_err() {
+        record.low_level = Some(String::new());
+        record.write(node)?;
         outcome.changed = true;
-        record.low_level = Some(target.display().to_string());
+    }
+    outcome.notes.extend(link(root, FOLDER, &told.low_level, false)?);
+    if record.low_level.as_deref() == Some("") {
+        record.low_level = std::fs::read_link(&place).ok().map(|target| target.display().to_string());
         record.write(node)?;
     }
     Ok(())
@@ -300,17 +322,16 @@ fn take_away(shelf: &Shelf<'_>, record: &Record, dry_run: bool, outcome: &mut Ou
         (false, true) => outcome.notes.push(format!("{DEFAULT_PATH} stays: others have changed it")),
         (false, false) => {}
     }
-    let folder = Path::new(DEFAULT_PATH).parent().unwrap_or(Path::new("/"));
-    let link = node.place(&folder.join(LOW_LEVEL_LINK).display().to_string());
+    let link = node.place(&format!("{FOLDER}/{LOW_LEVEL_LINK}"));
     let leads = std::fs::read_link(&link).ok().map(|target| target.display().to_string());
-    let link_is_ours = leads.is_some() && leads == record.low_level;
+    let link_is_ours = leads.is_some() && (leads == record.low_level || record.low_level.as_deref() == Some(""));
     if dry_run {
         return Ok(());
     }
+    shelf.unlink()?;
     for id in shelf.all() {
         shelf.remove(&id)?;
     }
-    shelf.unlink()?;
     if link_is_ours {
         let cannot = |cause| Failure::Internal(format!("cannot remove {}: {cause}", link.display()));
         std::fs::remove_file(&link).map_err(cannot)?;

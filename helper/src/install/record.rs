@@ -1,10 +1,12 @@
 //! What was installed on a node from outside, so that it can be taken back: beside the records of what engines were
 //! told.
 
+use std::path::Path;
+
 use node::{Mode, TrustError, read_trusted, write_atomic};
 use serde::{Deserialize, Serialize};
 
-use crate::configure::OnNode;
+use crate::configure::{Files, OnNode};
 use crate::exit::Failure;
 
 /// Its folder, which undoing `configure` uses too.
@@ -25,7 +27,7 @@ pub(super) struct Record {
     pub(super) engine_config: Option<String>,
     /// Digest of our configuration, where it was made here.
     pub(super) config: Option<String>,
-    /// What the link to the low-level runtime was made to lead to, where it was made here.
+    /// What the link to the low-level runtime was made to lead to, where it was made here; empty while it is being made.
     pub(super) low_level: Option<String>,
     /// The version before the one that counts: a start that began with it may not be over.
     pub(super) previous: Option<String>,
@@ -79,20 +81,32 @@ impl Record {
     /// # Errors
     /// It cannot be written.
     pub(super) fn write(&self, node: &OnNode) -> Result<(), Failure> {
-        let (folder, _) = node.make_folder(FOLDER)?;
+        let folder = node.make_folder(FOLDER)?;
         let path = folder.join("installed.json");
         let cannot = |cause| Failure::Internal(format!("cannot write {}: {cause}", path.display()));
         write_atomic(&path, &serde_json::to_vec_pretty(self)?, Mode::root(0o600), true).map_err(cannot)
     }
 
-    /// Removes it, and these folders where they are empty then.
+    /// Folders up to this one that are not there are to go with the installation.
+    pub(super) fn will_make(&mut self, node: &OnNode, folder: &str) {
+        let above = Path::new(folder).ancestors().filter_map(Path::to_str);
+        let missing: Vec<String> = above.filter(|path| !node.exists(path)).map(str::to_owned).collect();
+        self.folders.extend(missing.into_iter().rev());
+    }
+
+    /// Removes it, after those folders that were made and are empty now.
     ///
     /// # Errors
     /// It cannot be removed.
     pub(super) fn forget(&self, node: &OnNode) -> Result<(), Failure> {
-        node.remove(FILE, &self.folders)?;
-        // One that others have put something into stays.
-        let _ = std::fs::remove_dir(node.place(FOLDER));
+        node.remove_empty(&self.folders);
+        node.remove(FILE, &[])?;
+        forget_folder(node);
         Ok(())
     }
+}
+
+/// Removes the records' folder where nothing is left in it.
+pub(super) fn forget_folder(node: &OnNode) {
+    node.remove_empty(&[FOLDER.to_owned(), format!("{FOLDER}/configured")]);
 }

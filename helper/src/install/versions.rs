@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use node::{Mode, write_atomic};
 
-use crate::configure::OnNode;
+use crate::configure::{Files, OnNode};
 use crate::exit::Failure;
 
 /// What is installed together.
@@ -75,16 +75,21 @@ impl Shelf<'_> {
         programs.files.iter().all(|(name, bytes)| is_program(&folder.join(name), bytes))
     }
 
-    /// Puts a version there, or mends one that is not whole. Gives the folders that were made, outermost first.
+    /// Puts a version there, or mends one that is not whole.
     ///
     /// # Errors
     /// It cannot be written, or others than root could exchange it.
-    pub(super) fn put(&self, programs: &Programs) -> Result<Vec<String>, Failure> {
-        let (folder, made) = self.node.make_folder(&self.folder(&programs.id))?;
+    pub(super) fn put(&self, programs: &Programs) -> Result<(), Failure> {
+        let folder = self.node.make_folder(&self.folder(&programs.id))?;
         let paths: Vec<String> = PROGRAMS.iter().map(|name| folder.join(name).display().to_string()).collect();
         let root = self.node.root().display().to_string();
         if let Some(why) = node::exchangeable(paths.iter().map(String::as_str), &root) {
             return Err(Failure::Wrong(format!("{why}: engines run what lies there as root; use another --prefix")));
+        }
+        // What a call that was killed left.
+        let names = self.node.names(&self.folder(&programs.id)).into_iter();
+        for name in names.filter(|name| !PROGRAMS.contains(&name.as_str())) {
+            self.node.remove(&format!("{}/{name}", self.folder(&programs.id)), &[])?;
         }
         for (name, bytes) in &programs.files {
             let path = folder.join(name);
@@ -93,7 +98,7 @@ impl Shelf<'_> {
                 write_atomic(&path, bytes, Mode::root(0o755), true).map_err(cannot)?;
             }
         }
-        Ok(made)
+        Ok(())
     }
 
     /// The version that the link leads to.
@@ -130,7 +135,6 @@ impl Shelf<'_> {
 
     /// Every version that is there, in order.
     pub(super) fn all(&self) -> Vec<String> {
-        use crate::configure::Files;
         self.node.names(&format!("{}/{VERSIONS}", self.prefix))
     }
 

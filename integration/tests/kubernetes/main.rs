@@ -2,6 +2,7 @@
 //! its expressions on pods, as the API server does. What a node does with them is in `pods`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
+mod killed;
 mod schema;
 mod yaml;
 
