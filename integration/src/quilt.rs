@@ -165,13 +165,14 @@ fn config_toml(quilt: &Quilt, host: &FakeHost, options: &QuiltOptions) -> Result
     // The node is made up: its driver cannot be asked. Writing to a String cannot fail.
     let _ = write!(
         toml,
-        "[paths]\nstate_dir = {}\nlog_dir = {}\nhelper = {}\n\n\
+        "[paths]\nstate_dir = {}\nlog_dir = {}\nhelper = {}\nhook = {}\n\n\
          [host]\nroot = {}\ndriver_root = {}\ndev_root = {}\nnvml = \"off\"\n\n\
          [policy]\nverify = \"{}\"\n\n\
          [runtime]\nlow_level = [{}]\n\n{}",
         quoted(&quilt.state())?,
         quoted(&quilt.folder.join("log"))?,
         quoted(&quilt.binaries.helper)?,
+        quoted(&quilt.binaries.hook)?,
         quoted(&host.root)?,
         quoted(&host.root)?,
         quoted(&host.root.join("dev"))?,

@@ -110,7 +110,7 @@ fn update_cache(call: &Call, root: &InRoot) -> Vec<Note> {
     if entries.is_empty() {
         return notes;
     }
-    let there = ours(&view, false).into_iter().filter(|entry| root.is_file(Path::new(entry.path)));
+    let there = ours(&view, true).into_iter().filter(|entry| root.is_file(Path::new(entry.path)));
     if let Ok(Some(bytes)) = cache::with(&old, &there.collect::<Vec<_>>()) {
         let done = root.replace(Path::new(CACHE), &bytes);
         notes.extend(done.err().map(|why| note(format!("`ldconfig -p` does not list the driver's libraries: {why}"))));

@@ -1,4 +1,5 @@
-//! `quilt-gpu man DIR`: manual pages, for `make install`.
+//! `quilt-gpu man DIR`: manual pages, for `make install`. The same as one page of the documents is held to the definitions by
+//! the test.
 
 use std::path::PathBuf;
 
@@ -6,6 +7,9 @@ use clap::CommandFactory;
 
 use crate::cli::Cli;
 use crate::exit::{Exit, Failure};
+
+#[cfg(test)]
+mod page;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -8,7 +8,7 @@ use integration::{Error, PROBE_ALL, QuiltOptions, Result, Rootfs, Scratch, Seen,
 
 use crate::matrix::Row;
 
-const PROBE: &str = env!("CARGO_BIN_EXE_quilt-probe");
+pub(crate) const PROBE: &str = env!("CARGO_BIN_EXE_quilt-probe");
 
 /// GPUs of the node.
 pub(crate) const GPUS: usize = 4;

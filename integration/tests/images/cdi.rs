@@ -12,7 +12,7 @@ use crate::matrix::Row;
 use crate::{Node, command, lists, loads};
 
 const RUNC: &str = "/usr/sbin/runc";
-/// Image, what holds in it without hooks, and what with them; nothing: its hooks change nothing.
+/// Image, what holds in it without hooks, and what with them.
 const ROWS: [(&str, &str, &str); 8] = [
     ("debian", "loads", "loads lists keeps"),
     ("debian, no cache", "loads", "loads"),
@@ -21,8 +21,9 @@ const ROWS: [(&str, &str, &str); 8] = [
     ("musl", "", "loads"),
     ("musl, search path of its own", "", "loads"),
     // Its cache leads to files of its own; a later ldconfig finds them again.
-    ("newer driver, found first", "", "loads lists"),
-    ("read-only", "loads", "loads"),
+    ("newer driver, found first", "lists", "loads lists"),
+    // runc makes it read-only after its hooks.
+    ("read-only", "loads", "loads lists"),
 ];
 
 /// The spec as an engine leaves it that was told one device of this file.

@@ -2,11 +2,12 @@
 //! quilt-gpu they are a request like any other.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use integration::engine::{Ask, Through};
-use integration::{Error, Result, must};
+use integration::{Error, Result, Rootfs, must};
 
-use crate::rows::{GPUS, Yard, gpus};
+use crate::rows::{GPUS, PROBE, Yard, gpus};
 
 /// By name alone, by UUID, two and all; then by the annotation that a device plugin would write.
 pub(super) fn devices(yard: &mut Yard) -> Result<()> {
@@ -42,6 +43,7 @@ pub(super) fn devices(yard: &mut Yard) -> Result<()> {
         seen.library("libcuda.so.1")?;
         yard.site.wait_no_leases()?;
     }
+    hooks(yard, &file, &named(yard, "cdi-hooks", Through::Quilt, &["nvidia1"]))?;
     let audit = yard.site.quilt.audit();
     let asked = audit.iter().filter(|entry| entry["kind"] == "create" && entry["request"]["source"] == "cdi").count();
     must(asked >= 3, format_args!("{asked} requests by CDI in the log"))?;
@@ -61,4 +63,28 @@ pub(super) fn devices(yard: &mut Yard) -> Result<()> {
         must(opened == BTreeSet::from([3]), format_args!("the annotation opens {opened:?}"))?;
     }
     Ok(())
+}
+
+/// A file with hooks: an engine calls them, and below quilt-gpu they find nothing to do.
+fn hooks(yard: &Yard, file: &str, ask: &Ask) -> Result<()> {
+    yard.site.quilt.cli(&["cdi", "generate", "--hooks", "--output", file])?.checked()?;
+    let rootfs = Rootfs::debian_like(yard.site.join("cached"), Path::new(PROBE))?.with_ld_cache()?;
+    yard.engine.import("cached:1", &rootfs, &[], &[])?;
+    for through in [Through::Plain, Through::Quilt] {
+        if yard.remapped && through == Through::Plain {
+            continue;
+        }
+        let list = ["grep", "-c", "libcuda.so.1", "/etc/ld.so.cache"];
+        let name = format!("{}-{through:?}", ask.name).to_lowercase();
+        let ran = yard.engine.run(&Ask {
+            image: "cached:1".into(),
+            through,
+            args: list.map(str::to_owned).into(),
+            name,
+            ..ask.clone()
+        })?;
+        must(ran.ok(), format_args!("the libraries are not listed, {through:?}: {ran:?}"))?;
+    }
+    yard.site.wait_no_leases()?;
+    yard.site.quilt.cli(&["cdi", "generate", "--output", file])?.checked().map(drop)
 }
