@@ -58,6 +58,7 @@ awk -v runc="$runc" -v docker="$docker" '
     /Running .*tests\/pods/                       { on = "every containerd, by CRI"; next }
     /Running .*tests\/(docker|fixtures)/          { on = docker; next }
     /Running .*tests\/(runc|crash|parallel)/      { on = runc; next }
+    /Running .*tests\/docs/                       { on = "Docker 28, by the documents"; next }
     /Running .*tests\/effects/                   { on = "runc, crun and youki, alone and below quilt-gpu: see the line of effects"; next }
     /Running |Doc-tests /                         { on = "no engine"; next }
     /^test result:/ { n[on] += $4; passed += $4; bad += $6; skipped += $8 }

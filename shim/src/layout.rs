@@ -71,7 +71,11 @@ pub fn run(call: &Call, mut stdin: impl Read) -> Result<Vec<String>, Vec<Refusal
     let state = state.and_then(|_| stage::read_state(&text));
     let unread = |why: &dyn std::fmt::Display| vec![Refusal::internal("hook-input", &why)];
     let state = state.map_err(|why| unread(&format_args!("the container's state cannot be read: {why}")))?;
-    let bundle = stage::bundle_of(&state).map_err(|refusal| vec![refusal])?;
+    let bundle = match stage::bundle_of(&state) {
+        // The user namespace's root may read nothing there. Most images need nothing of this.
+        Err(refusal) if node::process::mapped().is_some() => return Ok(vec![refusal.message]),
+        told => told.map_err(|refusal| vec![refusal])?,
+    };
     let spec = json::parse_oci(&bundle.bytes).map_err(|e| unread(&format_args!("read config.json: {e}")))?;
     let root: PathBuf = bundle::rootfs(&spec, &bundle.path).ok_or_else(|| unread(&"config.json names no root"))?;
     let root = InRoot::open(&root).map_err(|e| unread(&e))?;

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use contract::config::Host;
 use contract::inventory::{DeviceNode, DriverGpu, Role};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{SFlag, makedev, mknod};
 use node::{InRoot, Mode, TrustError, check_node, file_id, pci, read_trusted, write_atomic};
 use tempfile::TempDir;
@@ -273,6 +274,35 @@ fn a_file_of_an_image_is_replaced_and_nothing_else() {
     assert_eq!((left("image/etc"), left("etc")), (3, 1), "a file was left behind");
     let host = InRoot::open(Path::new("/")).unwrap();
     assert!(host.replace(Path::new("/etc/hostname"), b"ours").unwrap_err().to_string().contains("the node's own root"));
+}
+
+#[test]
+fn a_link_is_made_where_nothing_is_and_across_no_mount() {
+    if !is_root("a_link_is_made_where_nothing_is_and_across_no_mount") {
+        return;
+    }
+    let folder = TempDir::new_in("/run").unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["image/usr/lib", "image/volume", "outside"] {
+        fs::create_dir_all(at(name)).unwrap();
+    }
+    fs::write(at("image/usr/lib/there"), "").unwrap();
+    symlink("/nowhere", at("image/usr/lib/dangling")).unwrap();
+    symlink(at("outside"), at("image/out")).unwrap();
+    // A volume of the tenant's is the host's own folder.
+    mount(Some(&at("outside")), &at("image/volume"), None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    let root = InRoot::open(&at("image")).unwrap();
+    let made = |path: &str| root.make_link(Path::new(path), Path::new("/target")).map_err(|e| e.to_string());
+    let refused = ["/usr/lib/there", "/usr/lib/dangling", "/volume/a", "/volume/deep/a", "/out/a", "/"].map(made);
+    let granted = ["/usr/lib/a", "/usr/lib/new/folders/a"].map(made);
+    umount2(&at("image/volume"), MntFlags::MNT_DETACH).unwrap();
+    assert!(refused.iter().all(Result::is_err), "{refused:?}");
+    assert_eq!(granted, [Ok(()), Ok(())]);
+    assert_eq!(fs::read_dir(at("outside")).unwrap().count(), 0);
+    assert_eq!(fs::read_link(at("image/usr/lib/new/folders/a")).unwrap(), Path::new("/target"));
+    let host = InRoot::open(Path::new("/")).unwrap();
+    let own = host.make_link(Path::new("/run/quilt-gpu-test-link"), Path::new("/target"));
+    assert!(own.unwrap_err().to_string().contains("the node's own root"));
 }
 
 #[test]
