@@ -24,6 +24,7 @@ mod runc;
 mod scratch;
 mod seen;
 mod site;
+mod strace;
 mod sys;
 
 pub use apart::{VERSION_1, VERSION_2, apart};
@@ -44,4 +45,5 @@ pub use runc::{Runc, runc_that_gets_along, runc_without_sys_resource};
 pub use scratch::Scratch;
 pub use seen::{PROBE_ALL, Seen};
 pub use site::Site;
+pub use strace::{Trace, strace};
 pub use sys::{attribute, received};

@@ -1,7 +1,6 @@
 //! Driver libraries that an image brings itself, for the record: an image made by committing a container has empty ones, one with
 //! a driver's packages whole ones. Nothing rests on it, since the node's are bound over them.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use contract::Note;
@@ -13,37 +12,40 @@ const ALWAYS: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 /// More files in a folder than any image's are not looked through.
 const MOST_FILES: usize = 16_384;
 const MOST_FOLDERS: usize = 8;
-const MOST_FOLDER_BYTES: usize = 255;
-const MOST_VERSIONS: usize = 4;
 const MOST_VERSION_BYTES: usize = 20;
+/// All versions that are told, and what is between them.
+const MOST_TOLD: usize = 80;
 
-/// The image's own driver libraries, by name and version; nothing in an image without any, which is nearly every one.
+/// The image's own driver libraries, by version and folder; nothing in an image without any, which is nearly every one.
 pub(crate) fn told(root: &InRoot, target: &str, entries: &[Entry<'_>], ours: &[Entry<'_>]) -> Option<Note> {
     let is_ours = |name: &str| ours.iter().any(|our| our.name == name);
-    let listed = entries.iter().filter(|entry| is_ours(entry.name)).filter_map(|entry| entry.path.rsplit_once('/'));
-    let mut folders: BTreeSet<&str> =
-        listed.map(|(folder, _)| folder).filter(|folder| folder.len() <= MOST_FOLDER_BYTES).collect();
-    if !folders.contains(target) && ALWAYS.iter().any(|name| root.exists(&Path::new(target).join(name))) {
-        folders.insert(target);
+    let mut folders: Vec<&str> = Vec::new();
+    for entry in entries.iter().filter(|entry| is_ours(entry.name)) {
+        match entry.path.rsplit_once('/') {
+            Some((folder, _)) if folders.len() < MOST_FOLDERS && !folders.contains(&folder) => folders.push(folder),
+            _ => {}
+        }
     }
-    let (mut there, mut versions) = (BTreeSet::new(), BTreeSet::new());
-    for folder in folders.into_iter().take(MOST_FOLDERS) {
-        for name in root.names(Path::new(folder), MOST_FILES) {
-            let version = ours.iter().find_map(|our| version(&name, our.name));
-            if version.is_some() || is_ours(&name) {
-                versions.extend(version.map(str::to_owned));
-                there.insert(folder);
+    if !folders.contains(&target) && ALWAYS.iter().any(|name| root.exists(&Path::new(target).join(name))) {
+        folders.push(target);
+    }
+    let (mut place, mut versions) = (None, String::new());
+    for folder in folders {
+        root.names(Path::new(folder), MOST_FILES, &mut |name| {
+            let version = ours.iter().find_map(|our| version(name, our.name));
+            if version.is_none() && !is_ours(name) {
+                return;
             }
-        }
+            place.get_or_insert(folder);
+            let new = |version: &&str| versions.len() < MOST_TOLD && !versions.split(", ").any(|told| told == *version);
+            if let Some(version) = version.filter(new) {
+                let between = if versions.is_empty() { "" } else { ", " };
+                versions = [&versions, between, version].concat();
+            }
+        });
     }
-    let folder = there.first()?;
-    let message = match versions.is_empty() {
-        true => format!("the image carries driver libraries of no version, in {folder}: the node's are used"),
-        false => {
-            let versions: Vec<String> = versions.into_iter().take(MOST_VERSIONS).collect();
-            format!("the image carries driver libraries {}, in {folder}: the node's are used", versions.join(", "))
-        }
-    };
+    let versions = if versions.is_empty() { "of no version" } else { &versions };
+    let message = format!("the image carries driver libraries {versions}, in {}: the node's are used", place?);
     Some(Note::new("image-driver", "/root/path", message))
 }
 

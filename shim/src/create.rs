@@ -264,7 +264,7 @@ impl<'a> Making<'a> {
         let withheld = contract.as_mut().and_then(|contract| managing::withhold(&decision.spec, contract));
         let chosen = contract.as_mut().and_then(|contract| compat::choose(&decision.spec, &bundle.path, contract));
         let numbers = numbers(decision, system)?;
-        let edits::Planned { mut edits, cache, mut notes } = edits::edits(
+        let edits::Planned { mut edits, cache, profile, mut notes } = edits::edits(
             &decision.spec,
             &bundle.path,
             &decision.judgement,
@@ -285,6 +285,7 @@ impl<'a> Making<'a> {
         }
         stops::at("writing");
         notes.extend(cache.map(|cache| cache.write(&decision.spec, &bundle.path)).transpose()?);
+        profile.map_or(Ok(()), |profile| profile.write(&decision.spec))?;
         let written = self.written(ledger, contract.as_ref(), &mut edits)?;
         stops::at("written");
         let pod = words::in_pod(&decision.spec, &bundle.path);
@@ -311,13 +312,13 @@ impl<'a> Making<'a> {
                 && (changed
                     || bundle.loose.is_some()
                     || sources::may_change(&decision.spec, &bundle.path.to_string_lossy())));
-        let Edits { mounts: placed, .. } = edits;
+        let Edits { mounts: placed, masked, .. } = edits;
         let whole = changed || bundle.loose.is_some();
         let numbers = match &decision.judgement.gpus {
             None if watched && whole && contract.is_none() => Numbers::read(system).unwrap_or(numbers),
             _ => numbers,
         };
-        Ok(watched.then_some(Made { container, decision, system, contract, numbers, placed, changed: whole }))
+        Ok(watched.then_some(Made { container, decision, system, contract, numbers, placed, masked, changed: whole }))
     }
 
     /// Whether something is opened or closed; a variable alone does neither.

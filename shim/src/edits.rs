@@ -13,6 +13,7 @@ use node::InRoot;
 use crate::bundle;
 use crate::groups;
 use crate::others::masks;
+use crate::profile::{self, Profile};
 use crate::setup::Setup;
 use crate::targets::refuse_covered;
 use crate::view::{self, Cache};
@@ -26,6 +27,8 @@ pub(crate) struct Planned {
     pub(crate) edits: Edits,
     /// On the image's list of libraries.
     pub(crate) cache: Option<Cache>,
+    /// Beside the spec.
+    pub(crate) profile: Option<Profile>,
     /// What is worth knowing.
     pub(crate) notes: Vec<Note>,
 }
@@ -85,12 +88,14 @@ pub(crate) fn edits(
     edits.mounts.extend(binds.iter().map(|(host, dest)| Mount::library(host, dest)));
     let bound = cache.as_ref().and_then(|cache| cache.bound.as_ref());
     edits.mounts.extend(bound.map(|file| Mount::library(file.to_string_lossy(), view::CACHE)));
+    let profile = profile::of(root.as_ref(), spec, folder, contract, config);
+    edits.mounts.extend(profile.iter().map(|one| Mount::library(one.file.to_string_lossy(), profile::PLACE)));
     refuse_taken(spec, &changes.drop_devices, &contract.nodes)?;
     let nodes: Vec<&str> = contract.nodes.iter().map(|n| n.path.as_str()).collect();
     let targets: Vec<&str> =
         edits.mounts.iter().map(|m| m.destination.as_str()).filter(|d| !nodes.contains(d)).collect();
     refuse_covered(spec, root.as_ref(), &targets, &nodes)?;
-    Ok(Planned { edits, cache, notes })
+    Ok(Planned { edits, cache, profile, notes })
 }
 
 /// A tenant's device entry where a granted node must be: one of the two would be made, and runtimes differ in which.

@@ -118,9 +118,10 @@ fn is_in_a_judged_tree(created: &Created<'_>, inside: &Inside<'_>, point: &str) 
     items(created, &["mounts"]).iter().filter(holds).any(|mount| shows_dev(&mount))
 }
 
-/// `maskedPaths` and `readonlyPaths` are what they say.
+/// `maskedPaths`, ours among them, and `readonlyPaths` are what they say.
 fn masks(created: &Created<'_>, inside: &Inside<'_>) -> Result<(), Wrong> {
-    for path in items(created, &["linux", "maskedPaths"]).iter().filter_map(Node::as_str) {
+    let named = items(created, &["linux", "maskedPaths"]).iter().filter_map(Node::as_str);
+    for path in named.chain(created.masked.iter().map(String::as_str)) {
         if let Some(why) = inside.unmasked(path).map_err(unknown)? {
             return Err(differs(format!("{path} must be masked: {why}")));
         }

@@ -38,6 +38,7 @@ mod no_unwind;
 mod others;
 mod precreate;
 mod preserved;
+mod profile;
 mod record;
 mod report;
 pub mod restore;

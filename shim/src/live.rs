@@ -214,6 +214,7 @@ impl Subject<'_> {
         }
         let written = json::parse_oci(written).ok();
         let mounts: Vec<cdi::Mount> = written.iter().flat_map(mounts).collect();
+        let masked: Vec<String> = written.iter().flat_map(masked).collect();
         let created = Created {
             pid: self.init.pid,
             base: Path::new("/"),
@@ -222,6 +223,7 @@ impl Subject<'_> {
             numbers: &numbers,
             contract,
             placed: contract.map_or_else(Vec::new, |contract| made::placed(&mounts, contract)),
+            masked: &masked,
             changed: true,
             setup: self.setup,
         };
@@ -239,4 +241,10 @@ fn mounts(spec: &Json<'_>) -> Vec<cdi::Mount> {
     let text = |mount: &Json<'_>, key| mount.get(key).and_then(Json::as_str).map(str::to_owned);
     let items = spec.get("mounts").map(Json::items).unwrap_or_default();
     items.iter().filter_map(|m| Some(cdi::Mount::library(&text(m, "source")?, &text(m, "destination")?))).collect()
+}
+
+/// The paths that a spec masks.
+fn masked(spec: &Json<'_>) -> Vec<String> {
+    let items = spec.path(&["linux", "maskedPaths"]).map(Json::items).unwrap_or_default();
+    items.iter().filter_map(Json::as_str).map(str::to_owned).collect()
 }

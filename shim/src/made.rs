@@ -27,6 +27,8 @@ pub(crate) struct Made<'a> {
     pub(crate) contract: Option<Contract>,
     pub(crate) numbers: Numbers,
     pub(crate) placed: Vec<cdi::Mount>,
+    /// Paths that we had masked.
+    pub(crate) masked: Vec<String>,
     /// Its device list or its mounts are ours; otherwise only the sources of its mounts may be others than were judged.
     pub(crate) changed: bool,
 }
@@ -108,6 +110,7 @@ impl Made<'_> {
             numbers: &self.numbers,
             contract: self.contract.as_ref(),
             placed: self.contract.as_ref().map_or_else(Vec::new, |contract| placed(&self.placed, contract)),
+            masked: &self.masked,
             changed: self.changed || self.contract.is_some(),
             setup,
         };

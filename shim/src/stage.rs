@@ -257,6 +257,7 @@ fn granted(
         numbers: &numbers,
         contract,
         placed: contract.map_or_else(Vec::new, |contract| placed(&edits.mounts, contract)),
+        masked: &edits.masked,
         changed: true,
         setup,
     };
@@ -325,6 +326,7 @@ fn without_contract(
         numbers: &numbers,
         contract: None,
         placed: Vec::new(),
+        masked: &[],
         changed: true,
         setup,
     };

@@ -31,6 +31,8 @@ pub(crate) struct Created<'a> {
     pub(crate) numbers: &'a Numbers,
     pub(crate) contract: Option<&'a Contract>,
     pub(crate) placed: Vec<Placed<'a>>,
+    /// Paths that are masked beside those that the tenant's spec names.
+    pub(crate) masked: &'a [String],
     /// Its device list or its mounts are what we made of them; otherwise only its mounts' sources may have changed.
     pub(crate) changed: bool,
     pub(crate) setup: &'a Setup,

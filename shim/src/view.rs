@@ -14,6 +14,7 @@ use linker::view::View;
 use node::InRoot;
 
 use crate::carried;
+use crate::profile;
 use crate::targets::refuse_covered;
 
 /// Where the libraries go.
@@ -157,17 +158,13 @@ fn refuse_frozen() -> Refusal {
 }
 
 impl Cache {
-    /// Puts it where it goes, with the SELinux label that the spec names for files of this container. The note says what was
-    /// done, or why not: programs find the libraries without it.
+    /// Puts it where it goes. The note says what was done, or why not: programs find the libraries without it.
     ///
     /// # Errors
     /// The file that is bound cannot be written.
     pub(crate) fn write(&self, spec: &Node<'_>, bundle: &Path) -> Result<Note, Refusal> {
-        let label = spec.path(&["linux", "mountLabel"]).and_then(Node::as_str).filter(|label| !label.is_empty());
         if let Some(bound) = &self.bound {
-            node::write_atomic(bound, &self.bytes, node::Mode::root(0o644), false)
-                .and_then(|()| label.map_or(Ok(()), |label| node::label(bound, label)))
-                .map_err(|e| Refusal::internal("ld-cache-write", &e))?;
+            beside(bound, &self.bytes, spec).map_err(|e| Refusal::internal("ld-cache-write", &e))?;
             return Ok(note(format!(
                 "{CACHE} is covered by one with the driver's libraries in it: the root is read-only"
             )));
@@ -187,7 +184,19 @@ fn note(message: String) -> Note {
     Note::new("ld-cache", "/root/path", message)
 }
 
+/// A file of ours beside a `config.json`, with the SELinux label that the spec names for files of this container.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn beside(file: &Path, bytes: &[u8], spec: &Node<'_>) -> Result<(), node::NodeError> {
+    let label = spec.path(&["linux", "mountLabel"]).and_then(Node::as_str).filter(|label| !label.is_empty());
+    node::write_atomic(file, bytes, node::Mode::root(0o644), false)?;
+    label.map_or(Ok(()), |label| node::label(file, label))
+}
+
 /// Removes what was written beside a `config.json`. Nothing may be there.
 pub(crate) fn forget(bundle: &Path) {
-    let _ = std::fs::remove_file(bundle.join(IN_BUNDLE));
+    for name in [IN_BUNDLE, profile::IN_BUNDLE] {
+        let _ = std::fs::remove_file(bundle.join(name));
+    }
 }

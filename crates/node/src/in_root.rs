@@ -56,13 +56,14 @@ impl InRoot {
         stat.is_ok_and(|stat| file::is(stat.st_mode, SFlag::S_IFREG))
     }
 
-    /// The names in a folder, as far as they are text; at most `most` of what is there, and none where there is no folder.
-    #[must_use]
-    pub fn names(&self, path: &Path, most: usize) -> Vec<String> {
-        let Ok(handle) = self.at(path, OFlag::O_DIRECTORY) else { return Vec::new() };
-        let entries = std::fs::read_dir(format!("/proc/self/fd/{}", handle.as_raw_fd()));
-        let names = entries.into_iter().flatten().take(most).map_while(Result::ok);
-        names.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    /// Shows the names in a folder, as far as they are text: of at most `most` files, and none where there is no folder.
+    pub fn names(&self, path: &Path, most: usize, show: &mut dyn FnMut(&str)) {
+        let Ok(handle) = self.at(path, OFlag::O_DIRECTORY) else { return };
+        let Ok(entries) = std::fs::read_dir(format!("/proc/self/fd/{}", handle.as_raw_fd())) else { return };
+        for entry in entries.take(most) {
+            let Ok(entry) = entry else { return };
+            entry.file_name().to_str().into_iter().for_each(&mut *show);
+        }
     }
 
     /// What a link says; nothing where there is none.

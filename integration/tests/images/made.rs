@@ -153,13 +153,19 @@ impl Image {
                 done(Command::new("chown").args(["-R", "-h", &format!("{MAPPED}:{MAPPED}")]).arg(&root))?;
                 Ok(Frozen(None))
             }
-            Kind::Frozen => {
-                done(Command::new("mount").arg("--bind").arg(&root).arg(&root))?;
-                let frozen = Frozen(Some(root.clone()));
-                done(Command::new("mount").args(["-o", "remount,bind,ro"]).arg(&root))?;
-                Ok(frozen)
-            }
+            Kind::Frozen => self.freeze(&root),
         }
+    }
+
+    /// The same of a root file system elsewhere, as far as it is about mounts.
+    pub(crate) fn freeze(&self, root: &Path) -> Result<Frozen> {
+        if self.kind != Kind::Frozen {
+            return Ok(Frozen(None));
+        }
+        done(Command::new("mount").arg("--bind").arg(root).arg(root))?;
+        let frozen = Frozen(Some(root.to_owned()));
+        done(Command::new("mount").args(["-o", "remount,bind,ro"]).arg(root))?;
+        Ok(frozen)
     }
 }
 

@@ -5,8 +5,10 @@
 
 mod apt;
 mod cdi;
+mod crafted;
 mod made;
 mod matrix;
+mod traces;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
