@@ -59,7 +59,8 @@ runtime() {
 docker() {
   # By Debian's paths: a client elsewhere on PATH may be another version.
   need /usr/sbin/dockerd=docker.io /usr/bin/docker=docker.io /usr/bin/containerd=containerd \
-    /usr/sbin/runc=runc /sbin/ip=iproute2 /usr/sbin/iptables=iptables /usr/bin/nsenter=util-linux
+    /usr/sbin/runc=runc /sbin/ip=iproute2 /usr/sbin/iptables=iptables /usr/bin/nsenter=util-linux \
+    /usr/bin/docker-compose=docker-compose
 }
 
 # The archive's packages, unpacked, never installed: libraries into lib/, programs into bin/.

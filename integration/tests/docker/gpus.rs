@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use integration::engine::Kit;
 use integration::{
-    Docker, DockerOptions, Error, PROBE_ALL, QuiltOptions, Ran, Result, Rootfs, Scratch, Seen, Site, root_for,
+    Docker, DockerOptions, Error, PROBE_ALL, QuiltOptions, Ran, Result, Rootfs, Scratch, Seen, Site, root_for, run,
     runc_that_gets_along, say,
 };
 
@@ -16,6 +18,8 @@ use crate::{IMAGE, PROBE};
 
 /// The name that Docker looks for.
 const HOOK: &str = "nvidia-container-runtime-hook";
+/// Debian's, which speaks to any Docker.
+const COMPOSE: &str = "/usr/bin/docker-compose";
 
 struct Yard {
     // First: its containers use the node.
@@ -67,6 +71,28 @@ impl Yard {
         Seen::of(&self.run("quilt-gpu", args)?.checked()?.stdout)?.gpus()
     }
 
+    /// What a service of Compose sees that asks for these devices. `None` where there is no Compose.
+    fn composed(&self, devices: &str) -> Result<Option<BTreeSet<u64>>> {
+        if !Path::new(COMPOSE).exists() {
+            say(format_args!("Compose: skipped, no {COMPOSE} (`integration/setup.sh docker` installs it)"));
+            return Ok(None);
+        }
+        let probe = PROBE_ALL.join(", ");
+        let file = format!(
+            "services:\n  job:\n    image: {IMAGE}\n    runtime: quilt-gpu\n    network_mode: none\n    command: [{probe}]\n    \
+             deploy:\n      resources:\n        reservations:\n          devices:\n            - capabilities: [gpu]\n              \
+             {devices}\n"
+        );
+        let path = self.site.join("compose.yaml");
+        fs::write(&path, file).map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
+        let client = self.docker.command();
+        let mut compose = Command::new(COMPOSE);
+        compose.args(client.get_args()).args(["--project-name", "job", "--file"]).arg(&path);
+        compose.args(["run", "--rm", "-T", "job"]);
+        let ran = run(&mut compose, None, Duration::from_secs(120))?.checked()?;
+        Ok(Some(Seen::of(&ran.stdout)?.gpus()?))
+    }
+
     fn refused(&self, runtime: &str, args: &[&str], words: &[&str]) -> Result<()> {
         let ran = self.run(runtime, args)?;
         assert!(!ran.ok() && ran.stdout.is_empty(), "{args:?}: {ran:?}");
@@ -92,6 +118,11 @@ fn by_alias(test: &str, release: &str) -> Result<()> {
     assert_eq!(yard.see(&["--gpus", "device=1"])?, BTreeSet::from([0]));
     yard.refused("quilt-gpu", &["--gpus", "1", "-e", "QUILT_GPU_COUNT=1"], &["INVALID_GPU_REQUEST", "twice"])?;
     yard.refused("quilt-gpu", &["--gpus", "1", "-e", "QUILT_STRICT=true"], &["STRICT_GPU_CONFLICT"])?;
+    // The same words by Compose.
+    for (devices, minors) in [("count: 1", 1), ("count: all", 2), ("device_ids: ['0', '1']", 2)] {
+        let seen = yard.composed(devices)?;
+        assert!(seen.is_none_or(|gpus| gpus.len() == minors), "{devices}");
+    }
     // Under another runtime the alias is a hook that grants nothing.
     yard.refused("plain", &["--gpus", "1"], &["POLICY", "runtime quilt-gpu"])
 }
