@@ -103,6 +103,21 @@ impl Locked {
         }
     }
 
+    /// Writes over a file that is there and has exactly so many bytes, a page at most: the kernel writes those at once, so
+    /// whatever interrupts us, the old or the new ones are there. `false` when there is no such file.
+    pub(crate) fn write_over(&self, name: &str, bytes: &[u8]) -> Result<bool, LedgerError> {
+        let path = self.path(name);
+        let Ok(mut file) = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(&path)
+        else {
+            return Ok(false);
+        };
+        if !file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() == bytes.len() as u64) {
+            return Ok(false);
+        }
+        let written = crash_point().and_then(|()| file.write_all(bytes));
+        written.map(|()| true).map_err(|e| LedgerError::new("write", &path, &e))
+    }
+
     fn write_temporary(&self, bytes: &[u8]) -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&self.temporary)?;
         file.write_all(bytes)

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use integration::{Error, Fleet, QuiltOptions, Result, Rootfs, Site, Spec, run};
 use serde_json::Value;
 
+use crate::count;
 use crate::peer::{self, Nvidia};
 use crate::race::{Entrant, Race, race};
 use crate::scene::{ID, LowLevel, Node, Scene, Verb};
@@ -130,6 +131,19 @@ pub fn over(runtime: &Path, rounds: usize) -> Result<Race> {
         }
     }
     race(&entrants, rounds)
+}
+
+/// The trace of a create with a GPU over a low-level runtime, verification included; of our own process alone.
+///
+/// # Errors
+/// It fails.
+pub fn created_over(runtime: &Path) -> Result<String> {
+    let node = Node::over(Some(runtime), |host| host.gpus(1))?;
+    let image = Rootfs::debian_like(node.join("image"), "/bin/cat".as_ref())?;
+    let scene = node.scene("one", Verb::Create, &asks(1).args(["true"]), Some(&image))?;
+    let trace = count::traced_as_it_is(&scene)?;
+    run(&mut scene.by(scene.runtime(), Verb::Delete), None, Duration::from_secs(20))?.checked()?;
+    Ok(trace)
 }
 
 /// Created by one program, removed by another.

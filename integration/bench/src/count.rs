@@ -42,10 +42,36 @@ pub fn count(scene: &Scene<'_>) -> Result<Counts> {
 pub fn traced(scene: &Scene<'_>) -> Result<String> {
     scene.node().end_with(LowLevel::Ends)?;
     scene.reset()?;
+    traced_as_it_is(scene)
+}
+
+/// The same, with the node as it is.
+///
+/// # Errors
+/// As [`count`].
+pub fn traced_as_it_is(scene: &Scene<'_>) -> Result<String> {
     let file = scene.node().join("trace");
     let tracer = ["strace".into(), "-qq".into(), "-o".into(), file.clone().into_os_string()];
     run(&mut scene.under(&tracer), None, LIMIT)?.checked()?;
     fs::read_to_string(&file).map_err(|e| failed("read", &file, &e))
+}
+
+/// Makes a scene's call again and again, by another name of the runtime.
+///
+/// # Errors
+/// A call fails.
+pub fn again(scene: &Scene<'_>, many: usize) -> Result<()> {
+    let timed = scene.node().join("quilt-timed");
+    let hook = scene.runtime().with_file_name("quilt-gpu-hook");
+    for (from, to) in [(scene.runtime(), timed.clone()), (&hook, scene.node().join("quilt-gpu-hook"))] {
+        std::fs::copy(from, &to).map_err(|e| failed("copy", &to, &e))?;
+    }
+    scene.node().end_with(LowLevel::Ends)?;
+    for _ in 0..many {
+        scene.reset()?;
+        run(&mut scene.made_by(&timed), None, LIMIT)?.checked()?;
+    }
+    Ok(())
 }
 
 /// The instructions of a scene, and where they were into a file for `callgrind_annotate`.

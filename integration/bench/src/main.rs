@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use bench::contests::{alone, at_once, crowded, machine, over, version};
+use bench::contests::{self, alone, at_once, crowded, machine, over, version};
 use bench::peer::Nvidia;
 use bench::report::{self, Measured};
 use bench::{count, figures, growth};
@@ -12,6 +12,8 @@ use integration::{Error, Result};
 const HELP: &str = "quilt-bench run DOCS [ROUNDS]      everything, into DOCS/benchmarks.md and its drawings
 quilt-bench count                  the counts that are held to a file
 quilt-bench trace SCENE            the system calls of one of them
+quilt-bench over RUNTIME           the system calls of a create with a GPU over this runtime, verification included
+quilt-bench again SCENE MANY       makes the call so many times by a program named quilt-timed, for perf record --comm
 quilt-bench profile SCENE FILE     where its instructions are, for callgrind_annotate";
 
 fn main() -> Result<()> {
@@ -23,6 +25,11 @@ fn main() -> Result<()> {
         }
         ["count"] => figures::measured().map(|(size, figures)| print!("{}", figures::text(size, &figures))),
         ["trace", name] => one(name, |scene| count::traced(scene).map(|trace| print!("{trace}"))),
+        ["over", runtime] => contests::created_over(Path::new(runtime)).map(|trace| print!("{trace}")),
+        ["again", name, many] => {
+            let many: usize = many.parse().map_err(|_| Error::new(format!("{many} is no number")))?;
+            one(name, |scene| count::again(scene, many))
+        }
         ["profile", name, file] => {
             one(name, |scene| count::instructions(scene, file).map(|told| println!("{told} instructions")))
         }

@@ -167,6 +167,11 @@ impl Scene<'_> {
         command
     }
 
+    /// The scene's own call, made by another program.
+    pub fn made_by(&self, program: &Path) -> Command {
+        self.by(program, self.verb)
+    }
+
     /// The runtime.
     pub fn runtime(&self) -> &Path {
         &self.node.binaries.runtime

@@ -18,6 +18,8 @@ use crate::files::{Locked, crash_point};
 const HEAD: &str = "audit.head";
 /// Most bytes of it: a torn tail of the log may stand in it, shortened.
 const MAX_HEAD: u64 = 1 << 20;
+/// Bytes of one without a torn tail, spaces behind it included: always as many, so that one can be written over another.
+const ROOM: usize = 192;
 /// What stands for the digest before the first record.
 pub(super) const ZERO: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
@@ -61,8 +63,16 @@ impl Head {
         self.size == size && self.torn.is_none()
     }
 
+    /// One without a torn tail is written over the one before: a file made anew for each record, and put in place of the old
+    /// one, has the file system of a disk write at once and look for room, which costs more than all else of a record.
     pub(super) fn write(&self, locked: &Locked) -> Result<(), AuditError> {
-        let bytes = serde_json::to_vec(self).map_err(|e| LedgerError::new("write", &locked.path(HEAD), &e))?;
+        let mut bytes = serde_json::to_vec(self).map_err(|e| LedgerError::new("write", &locked.path(HEAD), &e))?;
+        if self.torn.is_none() && bytes.len() < ROOM {
+            bytes.resize(ROOM, b' ');
+            if locked.write_over(HEAD, &bytes)? {
+                return Ok(());
+            }
+        }
         locked.place(HEAD, &bytes)
     }
 
