@@ -5,6 +5,7 @@ use std::path::Path;
 use contract::Contract;
 use contract::json::Node;
 use guard::{Object, System};
+use node::cgroup::Groups;
 use node::{InRoot, Inside, mountinfo};
 
 use crate::verify::{Created, Wrong, confined, unknown};
@@ -13,7 +14,7 @@ use crate::verify::{Created, Wrong, confined, unknown};
 ///
 /// # Errors
 /// The first difference.
-pub(crate) fn judged(created: &Created<'_>, table: &mountinfo::Table) -> Result<(), Wrong> {
+pub(crate) fn judged(created: &Created<'_>, table: &mountinfo::Table, groups: &Groups) -> Result<(), Wrong> {
     let inside = Inside::of(table, created.pid, created.base).map_err(unknown)?;
     let judgement = &created.decision.judgement;
     // Hooks run before masks are made, and before crun makes `ro` of a mount true.
@@ -30,7 +31,7 @@ pub(crate) fn judged(created: &Created<'_>, table: &mountinfo::Table) -> Result<
         }
     }
     if judgement.sealed
-        && let Some(place) = inside.shows(&created.decision.own).map_err(unknown)?
+        && let Some(place) = inside.shows(&created.decision.own, groups.own()).map_err(unknown)?
     {
         return Err(differs(format!(
             "the node's own record of who has which GPU is seen in the container, at {place}"
@@ -39,7 +40,7 @@ pub(crate) fn judged(created: &Created<'_>, table: &mountinfo::Table) -> Result<
     // Inside a user namespace nothing filters, and control groups are other users' files.
     let may_leave = complete && judgement.sealed && judgement.writes_groups;
     if judgement.changes.covers_groups() || may_leave && created.system.initial_user_namespace() {
-        confined(created.pid, created.base)?;
+        confined(groups, table, created.base)?;
     }
     Ok(())
 }

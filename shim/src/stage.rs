@@ -9,7 +9,8 @@ use contract::request::Asked;
 use contract::{Code, Refusal};
 use guard::Numbers;
 use ledger::{Ledger, Original};
-use node::Node;
+use node::cgroup::Groups;
+use node::{Node, mountinfo};
 
 use crate::broker;
 use crate::bundle::{self, Bundle};
@@ -309,11 +310,16 @@ fn without_contract(
     }
     let help = "start it with the runtime quilt-gpu";
     let base = rootfs(decision, bundle);
+    let groups = Groups::of(pid).map_err(verify::unreadable);
+    let groups = groups.as_ref().map_err(Wrong::clone);
     if changes.covers_groups() {
-        verify::confined(pid, &base)
+        let mounts = mountinfo::of(pid).map_err(verify::unknown);
+        groups
+            .clone()
+            .and_then(|groups| verify::confined(groups, &mounts?, &base))
             .map_err(|why| Refusal::new(Code::UnsafeSpec, "mount-cgroup", why.to_string(), help))?;
     }
-    match verify::judged(pid, &[], &numbers, Some(setup.state_dir())) {
+    match groups.and_then(|groups| verify::judged(groups, &[], &numbers, Some(setup.state_dir()))) {
         // The list in the spec closes GPUs: where no filter is attached, as in rootless containers, nothing was promised.
         Err(Wrong::Absent | Wrong::Unknown(_)) if changes.rules.is_none() => {}
         told => told.map_err(|wrong| Refusal::new(Code::TenantGpuRule, "cgroup-wildcard", wrong.to_string(), help))?,

@@ -5,7 +5,7 @@ use std::path::Path;
 use contract::Contract;
 use contract::rule::Rule;
 use guard::Numbers;
-use node::cgroup::{self, DeviceFilter};
+use node::cgroup::{DeviceFilter, Groups};
 use node::{Node, mountinfo};
 
 use crate::decide::Decision;
@@ -44,18 +44,19 @@ impl Created<'_> {
     /// # Errors
     /// The first difference.
     pub(crate) fn verify(&self) -> Result<(), Wrong> {
+        let groups = Groups::of(self.pid).map_err(unreadable)?;
         match self.contract {
             // No filter can be had there, and nobody says that there is one.
             _ if self.setup.rootless => {}
-            Some(contract) => filter(self.pid, &numbers_of(contract), self.numbers)?,
-            None if self.changed => match judged(self.pid, &[], self.numbers, Some(self.setup.state_dir())) {
+            Some(contract) => alone(&groups, &numbers_of(contract), self.numbers)?,
+            None if self.changed => match judged(&groups, &[], self.numbers, Some(self.setup.state_dir())) {
                 // Where nothing filters, or nobody can tell, a container without GPUs starts all the same.
                 Err(Wrong::Absent | Wrong::Unknown(_)) => {}
                 told => told?,
             },
             None => {}
         }
-        self.look()
+        self.look_at(&groups)
     }
 
     /// Checks everything of a container that has been running: there are more processes in its cgroup by now.
@@ -63,13 +64,14 @@ impl Created<'_> {
     /// # Errors
     /// The first difference.
     pub(crate) fn still(&self) -> Result<(), Wrong> {
+        let groups = Groups::of(self.pid).map_err(unreadable)?;
         let granted = self.contract.map(numbers_of);
         let scratch = granted.is_none().then_some(self.setup.state_dir());
-        match judged(self.pid, granted.as_deref().unwrap_or_default(), self.numbers, scratch) {
+        match judged(&groups, granted.as_deref().unwrap_or_default(), self.numbers, scratch) {
             Err(Wrong::Absent | Wrong::Unknown(_)) if granted.is_none() => {}
             told => told?,
         }
-        self.look()
+        self.look_at(&groups)
     }
 
     /// Checks everything but the device filter.
@@ -77,8 +79,12 @@ impl Created<'_> {
     /// # Errors
     /// The first difference.
     pub(crate) fn look(&self) -> Result<(), Wrong> {
+        self.look_at(&Groups::of(self.pid).map_err(unknown)?)
+    }
+
+    fn look_at(&self, groups: &Groups) -> Result<(), Wrong> {
         let table = mountinfo::of(self.pid).map_err(unknown)?;
-        let told = table.patiently(|| encode(&inside::judged(self, &table))).map_err(unknown)?;
+        let told = table.patiently(|| encode(&inside::judged(self, &table, groups))).map_err(unknown)?;
         decode(&told)
     }
 }
@@ -103,6 +109,10 @@ fn decode(told: &str) -> Result<(), Wrong> {
         Some(("unknown", why)) => Err(Wrong::Unknown(why.to_owned())),
         Some((_, why)) => Err(Wrong::Differs(why.to_owned())),
     }
+}
+
+pub(crate) fn unreadable(error: node::NodeError) -> Wrong {
+    Wrong::Unknown(format!("the device filter cannot be read: {error}"))
 }
 
 pub(crate) fn unknown(error: node::NodeError) -> Wrong {
@@ -139,9 +149,13 @@ impl std::fmt::Display for Wrong {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn judged(pid: u32, granted: &[(u32, u32)], numbers: &Numbers, scratch: Option<&Path>) -> Result<(), Wrong> {
-    let unknown = |e: node::NodeError| Wrong::Unknown(format!("the device filter cannot be read: {e}"));
-    let (open, shut) = match DeviceFilter::of(pid).map_err(unknown)? {
+pub(crate) fn judged(
+    groups: &Groups,
+    granted: &[(u32, u32)],
+    numbers: &Numbers,
+    scratch: Option<&Path>,
+) -> Result<(), Wrong> {
+    let (open, shut) = match groups.filter().map_err(unreadable)? {
         DeviceFilter::List(lines) => {
             // The kernel's list is complete: everything that it does not name is denied.
             let mut rules = vec![Rule::DENY_ALL];
@@ -150,7 +164,7 @@ pub(crate) fn judged(pid: u32, granted: &[(u32, u32)], numbers: &Numbers, scratc
                 rules.push(guard::parse_list_line(line).ok_or_else(odd)?);
             }
             if let (true, Some(scratch)) = (rules.contains(&Rule::ALLOW_ALL), scratch) {
-                let open = cgroup::not_closed(pid, &guard::stand_ins(numbers), scratch).map_err(unknown)?;
+                let open = groups.not_closed(&guard::stand_ins(numbers), scratch).map_err(unreadable)?;
                 (open.map(|(major, minor)| format!("character device {major}:{minor}")), None)
             } else {
                 let shut = granted.iter().copied().find(|node| !guard::openable(&rules, node.0, node.1));
@@ -177,19 +191,24 @@ pub(crate) fn judged(pid: u32, granted: &[(u32, u32)], numbers: &Numbers, scratc
 /// # Errors
 /// What is wrong with it.
 pub fn filter(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), Wrong> {
-    judged(pid, granted, numbers, None)?;
-    match cgroup::companion(pid).map_err(|e| Wrong::Unknown(format!("its cgroup cannot be read: {e}")))? {
+    alone(&Groups::of(pid).map_err(unreadable)?, granted, numbers)
+}
+
+fn alone(groups: &Groups, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), Wrong> {
+    judged(groups, granted, numbers, None)?;
+    match groups.companion().map_err(|e| Wrong::Unknown(format!("its cgroup cannot be read: {e}")))? {
         Some(other) => Err(Wrong::Unfit(format!("process {other} is in its cgroup and would get the GPU too"))),
         None => Ok(()),
     }
 }
 
-/// Whether the container has no way out of its device filter: no group that it could move itself to. `base` is as above.
+/// Whether the container has no way out of its device filter: no group that it could move itself to. `base` is as above, and
+/// these are its mounts.
 ///
 /// # Errors
 /// The place where it could.
-pub(crate) fn confined(pid: u32, base: &Path) -> Result<(), Wrong> {
-    match cgroup::way_out(pid, base).map_err(unknown)? {
+pub(crate) fn confined(groups: &Groups, mounts: &mountinfo::Table, base: &Path) -> Result<(), Wrong> {
+    match groups.way_out(mounts, base).map_err(unknown)? {
         Some(place) => {
             let why = format!("the host's control groups are writable in the container, at {place}");
             Err(Wrong::Differs(why))

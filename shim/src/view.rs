@@ -9,7 +9,7 @@ use contract::json::Node;
 use contract::{Code, Contract, Note, Refusal};
 use linker::cache::{self, Entry};
 use linker::elf::{Class, EM_AARCH64, EM_X86_64};
-use linker::image::{Image, MAX_LOADER_BYTES};
+use linker::image::{self, Image, MAX_LOADER_BYTES};
 use linker::view::View;
 use node::InRoot;
 
@@ -53,8 +53,7 @@ pub(crate) fn place(
 ) -> Result<Placed, Refusal> {
     let libraries = &contract.libraries;
     let compat32 = libraries.iter().any(|l| l.bits == 32);
-    let read = |root: &InRoot, path: &str| root.read(Path::new(path), MAX_LOADER_BYTES).ok();
-    let mut image = root.map_or(Image::NoLoader, |root| Image::identify(MACHINE, compat32, |path| read(root, path)));
+    let mut image = root.map_or(Image::NoLoader, |root| Image::identify(MACHINE, compat32, |path| loader(root, path)));
     let mut notes = Vec::new();
     let old = root.filter(|_| matches!(image, Image::Glibc { .. })).and_then(|root| old_cache(root, &mut notes));
     let entries = old.as_deref().and_then(|bytes| sound(bytes, &mut notes)).unwrap_or_default();
@@ -96,6 +95,15 @@ pub(crate) fn place(
     });
     binds.extend(files.map(|file| (file.host_path.clone(), file.path.clone())));
     Ok(Placed { binds, cache, notes })
+}
+
+/// What tells about a loader: its constants, a fifth of the file, where these name folders; otherwise all of it.
+fn loader(root: &InRoot, path: &str) -> Option<Vec<u8>> {
+    let path = Path::new(path);
+    let constants = root.read_part(path, image::constants).ok()?;
+    constants
+        .filter(|bytes| !image::default_folders(bytes).is_empty())
+        .or_else(|| root.read(path, MAX_LOADER_BYTES).ok())
 }
 
 fn bind(bind: &linker::view::Bind<'_>) -> (String, String) {

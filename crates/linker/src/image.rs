@@ -4,6 +4,8 @@
 //! Nothing of the image is executed, and no file of its configuration is followed: the folders are
 //! strings inside the loader itself. A hostile image can only mislead itself.
 
+use std::io::BufRead;
+
 use crate::elf::{EM_386, EM_AARCH64, EM_X86_64};
 
 /// How many bytes of a loader are worth reading; real ones have between 0.2 and 1 MiB.
@@ -14,8 +16,6 @@ const MUSL_PREFIX: &str = "/lib/ld-musl-";
 const MUSL_FOLDERS: [&str; 3] = ["/lib", "/usr/lib", "/usr/local/lib"];
 const MAX_FOLDERS: usize = 16;
 const MAX_FOLDER_BYTES: usize = 255;
-/// How far the quick search looks at once; a multiple of every vector register.
-const STRIDE: usize = 64;
 
 /// How the image's programs find their libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum Image {
 impl Image {
     /// Looks for the loader of `machine` (an ELF `e_machine`), and with `compat32` for that of its
     /// 32-bit programs. `read` gives a regular file's first bytes, at most [`MAX_LOADER_BYTES`], by
-    /// its path inside the image; `None` when there is none.
+    /// its path inside the image; `None` when there is none. Of a loader its [`constants`] are enough.
     pub fn identify(machine: u16, compat32: bool, mut read: impl FnMut(&str) -> Option<Vec<u8>>) -> Self {
         let mut glibc = false;
         let mut folders = Vec::new();
@@ -149,22 +149,46 @@ pub fn default_folders(loader: &[u8]) -> Vec<String> {
     folders
 }
 
-/// Where each NUL after a slash stands. Every create of a container with a GPU searches a whole
-/// loader, so strides without one are passed over in a form that compiles to vector code.
+/// Where the constants of a loader lie in its file, the folders among them, by its first bytes: the last segment that is
+/// neither code nor writable. Offset and size; nothing where the linker gave them no segment of their own behind the code.
+#[must_use]
+pub fn constants(head: &[u8]) -> Option<(u64, usize)> {
+    const LOAD: u64 = 1;
+    const READ: u64 = 4;
+    let number = |at: usize, size: usize| {
+        let bytes = head.get(at..at.checked_add(size)?)?;
+        Some(bytes.iter().rev().fold(0_u64, |number, byte| (number << 8) | u64::from(*byte)))
+    };
+    // Class, and little-endian; then the places of: table, its entry's size, their number, and in an entry flags, offset, size.
+    let (wide, places) = match head.get(..6)? {
+        b"\x7fELF\x02\x01" => (8, [0x20, 0x36, 0x38, 4, 8, 0x20]),
+        b"\x7fELF\x01\x01" => (4, [0x1c, 0x2a, 0x2c, 0x18, 4, 0x10]),
+        _ => return None,
+    };
+    let [table, each, many, flags, offset, size] = places;
+    let (table, each) = (usize::try_from(number(table, wide)?).ok()?, usize::try_from(number(each, 2)?).ok()?);
+    let table = Some(table).filter(|table| *table < head.len())?;
+    let entries = (0..usize::try_from(number(many, 2)?).ok()?).map(|n| table + n * each);
+    let constant = |at: &usize| {
+        number(*at, 4) == Some(LOAD) && number(at + flags, 4) == Some(READ) && number(at + offset, wide) != Some(0)
+    };
+    let last = entries.filter(constant).last()?;
+    let bytes = usize::try_from(number(last + size, wide)?).ok()?;
+    (bytes <= MAX_LOADER_BYTES).then_some((number(last + offset, wide)?, bytes))
+}
+
+/// Where each NUL after a slash stands. Every create of a container with a GPU searches a loader, so slashes are looked for
+/// by the library's own search, which sees many bytes at once; a loader has few.
 fn folder_ends(loader: &[u8]) -> impl Iterator<Item = usize> {
-    let next = loader.get(1..).unwrap_or_default();
-    let ends = |(byte, next): (&u8, &u8)| (*byte == b'/') & (*next == 0);
-    let strides = loader.chunks(STRIDE).zip(next.chunks(STRIDE)).enumerate();
-    strides
-        .filter(move |(_, (bytes, next))| {
-            let pairs = bytes.iter().zip(*next);
-            pairs.fold(false, |found, pair| found | ends(pair))
-        })
-        .flat_map(move |(stride, (bytes, next))| {
-            let pairs = bytes.iter().zip(next).enumerate();
-            let found = pairs.filter(move |(_, pair)| ends(*pair));
-            found.map(move |(at, _)| stride * STRIDE + at + 1)
-        })
+    let mut rest = loader;
+    std::iter::from_fn(move || {
+        while rest.skip_until(b'/').is_ok_and(|passed| passed > 0) {
+            if rest.first() == Some(&0) {
+                return Some(loader.len() - rest.len());
+            }
+        }
+        None
+    })
 }
 
 /// The path that ends at `end`. What stands before the array is data of any kind: the path begins

@@ -15,7 +15,7 @@ use nix::unistd::{AccessFlags, access};
 use crate::error::{NodeError, found};
 use crate::in_root::InRoot;
 use crate::landmarks::is_within;
-use crate::mountinfo::{self, Mount};
+use crate::mountinfo::{self, Mount, Table};
 use crate::{devices, file, look, sys};
 
 /// Most groups that are looked through before the answer is "not known".
@@ -33,24 +33,44 @@ pub enum DeviceFilter {
     None,
 }
 
-impl DeviceFilter {
-    /// Looks at the filters of a process.
+/// The control groups of a process, and our mounts, where they are seen: read once for all that is asked.
+#[derive(Debug)]
+pub struct Groups {
+    pid: u32,
+    own: Table,
+    groups: Vec<u8>,
+}
+
+impl Groups {
+    /// Of a process.
     ///
     /// # Errors
-    /// The process is gone, or a filter is there that cannot be read.
+    /// It is gone, or our own mounts cannot be read.
     pub fn of(pid: u32) -> Result<Self, NodeError> {
-        let table = mountinfo::own()?;
-        let mounts = table.control_groups();
+        Ok(Self { pid, own: mountinfo::own()?, groups: file::read(&format!("/proc/{pid}/cgroup"))? })
+    }
+
+    /// Our mounts.
+    #[must_use]
+    pub fn own(&self) -> &Table {
+        &self.own
+    }
+
+    /// The filters that it is under.
+    ///
+    /// # Errors
+    /// A filter is there that cannot be read.
+    pub fn filter(&self) -> Result<DeviceFilter, NodeError> {
+        let mounts = self.own.control_groups();
         let unified = is_unified(&mounts);
-        let groups = file::read(&format!("/proc/{pid}/cgroup"))?;
-        let Some(group) = filtering(&groups, unified) else { return Ok(Self::None) };
+        let Some(group) = filtering(&self.groups, unified) else { return Ok(DeviceFilter::None) };
         let folder_of = |group: &Group<'_>| mounts.iter().find_map(|mount| group.folder(mount));
         let Some(folder) = folder_of(&group) else {
             return Err(NodeError::odd("look at control group", group.path, "it is not shown by any mount here"));
         };
         if !unified {
             let list = file::read(&format!("{folder}/devices.list"))?;
-            return Ok(Self::List(String::from_utf8_lossy(&list).lines().map(str::to_owned).collect()));
+            return Ok(DeviceFilter::List(String::from_utf8_lossy(&list).lines().map(str::to_owned).collect()));
         }
         // Those above us and it decide for both; a program of our own group that is not above it has another number.
         let own = file::read("/proc/self/cgroup")?;
@@ -58,65 +78,82 @@ impl DeviceFilter {
         let shared = own.map_or(Ok(Vec::new()), |own| programs(&own))?;
         let all = programs(&folder)?;
         if all.iter().all(|program| shared.contains(program)) {
-            return Ok(Self::None);
+            return Ok(DeviceFilter::None);
         }
         let mut read = Vec::with_capacity(all.len());
         for program in all {
             read.push(instructions(program, &folder)?);
         }
-        Ok(Self::Programs(read))
+        Ok(DeviceFilter::Programs(read))
+    }
+
+    /// Another process under the same device filter, when there is one.
+    ///
+    /// # Errors
+    /// Its group cannot be read.
+    pub fn companion(&self) -> Result<Option<u32>, NodeError> {
+        let mounts = self.own.control_groups();
+        let group = filtering(&self.groups, is_unified(&mounts));
+        let Some(folder) = group.and_then(|group| mounts.iter().find_map(|mount| group.folder(mount))) else {
+            return Ok(None);
+        };
+        let members = file::read(&format!("{folder}/cgroup.procs"))?;
+        let members = String::from_utf8_lossy(&members);
+        Ok(members.lines().filter_map(|line| line.parse().ok()).find(|member| *member != self.pid))
+    }
+
+    /// A place where it can write in a hierarchy that holds device filters, outside its own group: the way out of its filter.
+    /// `base` is where its root file system is seen from it, and these are its mounts.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn way_out(&self, mounts: &Table, base: &Path) -> Result<Option<String>, NodeError> {
+        let mounts = mounts.control_groups();
+        let unified = is_unified(&self.own.control_groups());
+        let groups: Vec<Group<'_>> = parse(&self.groups).collect();
+        let root = InRoot::open(Path::new(&format!("/proc/{}/root", self.pid)))?;
+        let is_own = |mount: &Mount<'_>| {
+            let group = groups.iter().find(|group| group.is_in(mount));
+            group.is_some_and(|group| group.path != "/" && is_within(&mount.root, group.path))
+        };
+        let base = base.to_string_lossy();
+        let open = mounts.iter().find(|mount| {
+            let writable = holds_filters(mount, unified) && !mount.has("ro");
+            // What another mount covers cannot be reached.
+            writable && is_within(&mount.point, &base) && !is_own(mount) && root.is_writable(&mount.point, mount.dev)
+        });
+        Ok(open.map(|mount| mount.point.to_string()))
+    }
+
+    /// The first of these character devices that its version 1 filter does not close, tried: the kernel asks it for
+    /// `access(2)` too, which opens no driver and minds no `nodev`. A child process makes the nodes in `scratch`, joins the
+    /// group, asks, and is gone.
+    ///
+    /// # Errors
+    /// It cannot be told.
+    pub fn not_closed(&self, numbers: &[(u32, u32)], scratch: &Path) -> Result<Option<(u32, u32)>, NodeError> {
+        let group = filtering(&self.groups, false);
+        let folder = group.and_then(|group| self.own.control_groups().iter().find_map(|mount| group.folder(mount)));
+        let folder =
+            folder.ok_or_else(|| NodeError::odd("find", "its device filter", "it is not shown by any mount here"))?;
+        let work = || match tried(numbers, &folder, scratch) {
+            Ok(open) => open.map_or("none".to_owned(), |(major, minor)| format!("{major}:{minor}")),
+            Err(why) => why.to_string(),
+        };
+        let failed = |why: &str| NodeError::odd("try the device filter of", folder.as_str(), why);
+        let told = sys::in_child(look::PATIENCE, work).map_err(|e| failed(&e.to_string()))?;
+        let told = told.ok_or_else(|| failed("no answer in time"))?;
+        match told.split_once(':').map(|(major, minor)| (major.parse(), minor.parse())) {
+            Some((Ok(major), Ok(minor))) => Ok(Some((major, minor))),
+            _ if told == "none" => Ok(None),
+            _ => Err(failed(&told)),
+        }
     }
 }
 
 /// The group whose filter decides.
 fn filtering(groups: &[u8], unified: bool) -> Option<Group<'_>> {
     parse(groups).find(|group| if unified { group.is_v2() } else { group.has("devices") })
-}
-
-/// Another process under the same device filter, when there is one.
-///
-/// # Errors
-/// The process is gone, or its group cannot be read.
-pub fn companion(pid: u32) -> Result<Option<u32>, NodeError> {
-    let table = mountinfo::own()?;
-    let mounts = table.control_groups();
-    let groups = file::read(&format!("/proc/{pid}/cgroup"))?;
-    let group = filtering(&groups, is_unified(&mounts));
-    let Some(folder) = group.and_then(|group| mounts.iter().find_map(|mount| group.folder(mount))) else {
-        return Ok(None);
-    };
-    let members = file::read(&format!("{folder}/cgroup.procs"))?;
-    let mut members =
-        String::from_utf8_lossy(&members).lines().filter_map(|line| line.parse().ok()).collect::<Vec<u32>>();
-    members.retain(|member| *member != pid);
-    Ok(members.first().copied())
-}
-
-/// The first of these character devices that the version 1 filter of a process does not close, tried: the kernel asks it
-/// for `access(2)` too, which opens no driver and minds no `nodev`. A child process makes the nodes in `scratch`, joins the
-/// group, asks, and is gone.
-///
-/// # Errors
-/// It cannot be told.
-pub fn not_closed(pid: u32, numbers: &[(u32, u32)], scratch: &Path) -> Result<Option<(u32, u32)>, NodeError> {
-    let table = mountinfo::own()?;
-    let groups = file::read(&format!("/proc/{pid}/cgroup"))?;
-    let group = filtering(&groups, false);
-    let folder = group.and_then(|group| table.control_groups().iter().find_map(|mount| group.folder(mount)));
-    let folder =
-        folder.ok_or_else(|| NodeError::odd("find", "its device filter", "it is not shown by any mount here"))?;
-    let work = || match tried(numbers, &folder, scratch) {
-        Ok(open) => open.map_or("none".to_owned(), |(major, minor)| format!("{major}:{minor}")),
-        Err(why) => why.to_string(),
-    };
-    let failed = |why: &str| NodeError::odd("try the device filter of", folder.as_str(), why);
-    let told = sys::in_child(look::PATIENCE, work).map_err(|e| failed(&e.to_string()))?;
-    let told = told.ok_or_else(|| failed("no answer in time"))?;
-    match told.split_once(':').map(|(major, minor)| (major.parse(), minor.parse())) {
-        Some((Ok(major), Ok(minor))) => Ok(Some((major, minor))),
-        _ if told == "none" => Ok(None),
-        _ => Err(failed(&told)),
-    }
 }
 
 fn tried(numbers: &[(u32, u32)], group: &str, scratch: &Path) -> std::io::Result<Option<(u32, u32)>> {
@@ -162,32 +199,6 @@ pub(crate) fn filters_mounted() -> Result<Vec<String>, NodeError> {
     contract::order::sort(&mut points);
     points.dedup();
     Ok(points)
-}
-
-/// A place where a process can write in a hierarchy that holds device filters, outside its own group: the way out of its
-/// filter. `base` is where its root file system is seen from it.
-///
-/// # Errors
-/// The process is gone, or its mounts may not be read.
-pub fn way_out(pid: u32, base: &Path) -> Result<Option<String>, NodeError> {
-    let table = mountinfo::of(pid)?;
-    let mounts = table.control_groups();
-    let own = mountinfo::own()?;
-    let unified = is_unified(&own.control_groups());
-    let groups = file::read(&format!("/proc/{pid}/cgroup"))?;
-    let groups: Vec<Group<'_>> = parse(&groups).collect();
-    let root = InRoot::open(Path::new(&format!("/proc/{pid}/root")))?;
-    let is_own = |mount: &Mount<'_>| {
-        let group = groups.iter().find(|group| group.is_in(mount));
-        group.is_some_and(|group| group.path != "/" && is_within(&mount.root, group.path))
-    };
-    let base = base.to_string_lossy();
-    let open = mounts.iter().find(|mount| {
-        let writable = holds_filters(mount, unified) && !mount.has("ro");
-        // What another mount covers cannot be reached.
-        writable && is_within(&mount.point, &base) && !is_own(mount) && root.is_writable(&mount.point, mount.dev)
-    });
-    Ok(open.map(|mount| mount.point.to_string()))
 }
 
 fn programs(folder: &str) -> Result<Vec<u32>, NodeError> {

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use contract::inventory::FileId;
@@ -183,6 +184,35 @@ impl InRoot {
     /// # Errors
     /// Nothing is there, or something else than a regular file; it is larger, or cannot be read.
     pub fn read(&self, path: &Path, max: usize) -> Result<Vec<u8>, NodeError> {
+        let (file, size) = self.open_file(path)?;
+        let bytes = file::read_bounded(&file, size, max).map_err(|e| self.failed("read", path, e))?;
+        bytes.ok_or_else(|| self.failed("read", path, std::io::Error::other(format!("larger than {max} bytes"))))
+    }
+
+    /// A part of a regular file: offset and size, as `part` tells by the file's first bytes; nothing where it tells none, or
+    /// the file is shorter.
+    ///
+    /// # Errors
+    /// Nothing is there, or something else than a regular file; it cannot be read.
+    pub fn read_part(
+        &self,
+        path: &Path,
+        part: impl FnOnce(&[u8]) -> Option<(u64, usize)>,
+    ) -> Result<Option<Vec<u8>>, NodeError> {
+        let (file, _) = self.open_file(path)?;
+        let failed = |e| self.failed("read", path, e);
+        let mut head = [0; 1024];
+        let many = file.read_at(&mut head, 0).map_err(failed)?;
+        let Some((offset, size)) = part(head.get(..many).unwrap_or_default()) else { return Ok(None) };
+        let mut bytes = vec![0; size];
+        match file.read_exact_at(&mut bytes, offset) {
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
+            read => read.map(|()| Some(bytes)).map_err(failed),
+        }
+    }
+
+    /// A regular file, open for reading, and its size.
+    fn open_file(&self, path: &Path) -> Result<(File, u64), NodeError> {
         let handle = self.look(path)?;
         // An image may hold device nodes, and opening some of them does something: look first, then open what was seen.
         let (stat, id) = file::id_of(&handle).map_err(|e| self.failed("look at", path, e))?;
@@ -192,8 +222,7 @@ impl InRoot {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let opened = open(format!("/proc/self/fd/{}", handle.as_raw_fd()).as_str(), flags, Mode::empty())
             .map_err(|e| self.failed("open", path, e))?;
-        let bytes = file::read_bounded(&File::from(opened), id.size, max).map_err(|e| self.failed("read", path, e))?;
-        bytes.ok_or_else(|| self.failed("read", path, std::io::Error::other(format!("larger than {max} bytes"))))
+        Ok((File::from(opened), id.size))
     }
 
     /// What is at a path, taken hold of; nothing when nothing is there.

@@ -14,7 +14,7 @@ use crate::error::NodeError;
 use crate::in_root::InRoot;
 use crate::landmarks::{is_within, part};
 use crate::look::PATIENCE;
-use crate::mountinfo::{self, Mount, Table};
+use crate::mountinfo::{Mount, Table};
 use crate::{devices, file, sys};
 
 /// File systems that answer by themselves; another one may be a server's that is dead.
@@ -114,12 +114,12 @@ impl<'t> Inside<'t> {
         handle.map_or(Ok(false), |handle| stat_of(&handle).map(|stat| file::is(stat.st_mode, SFlag::S_IFDIR)))
     }
 
-    /// A place where one of these folders of the host is seen, or something in it. Folders by absolute paths without links.
+    /// A place where one of these folders of the host is seen, or something in it. Folders by absolute paths without links,
+    /// and as these, our own, mounts have them.
     ///
     /// # Errors
-    /// A place, or our own mounts, cannot be looked at.
-    pub fn shows(&self, folders: &[String]) -> Result<Option<String>, NodeError> {
-        let own = mountinfo::own()?;
+    /// A place cannot be looked at.
+    pub fn shows(&self, folders: &[String], own: &Table) -> Result<Option<String>, NodeError> {
         let own = own.mounts();
         for folder in folders {
             // One that is not there is nowhere.
@@ -239,7 +239,7 @@ mod tests {
 
     /// This process's own mounts, looked at as if they were a container's.
     fn look<T>(base: &str, at: impl FnOnce(&Inside<'_>) -> T) -> T {
-        let table = mountinfo::own().unwrap();
+        let table = crate::mountinfo::own().unwrap();
         at(&Inside::of(&table, std::process::id(), Path::new(base)).unwrap())
     }
 
@@ -259,9 +259,10 @@ mod tests {
     fn a_folder_is_found_where_it_is_shown() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().canonicalize().unwrap().to_str().unwrap().to_owned();
+        let own = crate::mountinfo::own().unwrap();
         look("/", |inside| {
-            assert_eq!(inside.shows(std::slice::from_ref(&path)).unwrap(), Some(path.clone()));
-            assert_eq!(inside.shows(&[format!("{path}/none")]).unwrap(), None);
+            assert_eq!(inside.shows(std::slice::from_ref(&path), &own).unwrap(), Some(path.clone()));
+            assert_eq!(inside.shows(&[format!("{path}/none")], &own).unwrap(), None);
             assert!(inside.holds("/dev/..", "/anything"));
             assert!(!inside.holds("/dev", "/devices"));
         });
@@ -271,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_hosts_dev_is_a_folder_of_dev() {
-        let table = mountinfo::own().unwrap();
+        let table = crate::mountinfo::own().unwrap();
         if !table.mounts().iter().any(|mount| mount.point == "/dev" && mount.fs == "devtmpfs") {
             return println!("skipped: /dev is no devtmpfs here");
         }

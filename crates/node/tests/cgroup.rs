@@ -5,8 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use node::cgroup::{DeviceFilter, is_empty};
-use node::mountinfo;
+use node::cgroup::{DeviceFilter, Groups, is_empty};
+use node::{NodeError, mountinfo};
+
+fn filter(pid: u32) -> Result<DeviceFilter, NodeError> {
+    Groups::of(pid)?.filter()
+}
 
 /// A folder of the same name in each hierarchy, with a process in it; all gone afterwards.
 struct Group {
@@ -88,17 +92,17 @@ fn the_filter_of_a_process_is_read_from_the_kernel() {
         return;
     };
     group.enter(folder);
-    assert_eq!(DeviceFilter::of(group.child.id()).unwrap(), DeviceFilter::List(vec!["a *:* rwm".to_owned()]));
+    assert_eq!(filter(group.child.id()).unwrap(), DeviceFilter::List(vec!["a *:* rwm".to_owned()]));
     fs::write(folder.join("devices.deny"), "a").unwrap();
-    assert_eq!(DeviceFilter::of(group.child.id()).unwrap(), DeviceFilter::List(vec![]));
+    assert_eq!(filter(group.child.id()).unwrap(), DeviceFilter::List(vec![]));
     for rule in ["c 195:7 rw", "c 1:3 rwm"] {
         fs::write(folder.join("devices.allow"), rule).unwrap();
     }
     let lines = ["c 195:7 rw", "c 1:3 rwm"].map(str::to_owned).to_vec();
-    assert_eq!(DeviceFilter::of(group.child.id()).unwrap(), DeviceFilter::List(lines));
+    assert_eq!(filter(group.child.id()).unwrap(), DeviceFilter::List(lines));
 }
 
 #[test]
 fn a_process_that_is_gone_has_no_filter_to_read() {
-    assert!(DeviceFilter::of(0).unwrap_err().to_string().contains("/proc/0/cgroup"));
+    assert!(filter(0).unwrap_err().to_string().contains("/proc/0/cgroup"));
 }

@@ -206,6 +206,8 @@ fn an_image_leads_nowhere_else() {
     let root = InRoot::open(folder.path()).unwrap();
     for path in ["etc/inside", "/etc/inside", "/absolute", "/etc/climbing", "/folder/inside", "/../etc/inside"] {
         assert_eq!(root.read(Path::new(path), 6).unwrap(), b"inside", "{path}");
+        let part = |part| root.read_part(Path::new(path), |head| (head == b"inside").then_some(part)).unwrap();
+        assert_eq!((part((2, 3)).as_deref(), part((2, 5))), (Some(&b"sid"[..]), None), "{path}");
         assert_eq!(root.file_id(Path::new(path)).unwrap(), file_id(&at("etc/inside")).unwrap());
     }
     for path in ["outside", "magic", "missing"] {

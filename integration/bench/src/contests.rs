@@ -8,6 +8,7 @@ use integration::{Error, Fleet, QuiltOptions, Result, Rootfs, Site, Spec, run};
 use serde_json::Value;
 
 use crate::count;
+use crate::figures;
 use crate::peer::{self, Nvidia};
 use crate::race::{Entrant, Race, race};
 use crate::scene::{ID, LowLevel, Node, Scene, Verb};
@@ -56,8 +57,17 @@ pub fn alone(rounds: usize) -> Result<Race> {
     let document = peer::document(&before, &after, &node.host.root.join("dev"));
     let path = node.join("floor.json");
     peer::write(&path, &document)?;
+    let full = Node::new(|host| host.gpus(16))?;
+    let instances = cut(&full, 7)?;
+    let (free, held) = instances.split_last().ok_or_else(|| Error::new("no instance was made"))?;
+    full.hold(held.iter().cloned(), 0)?;
+    let last = full.scene("last", Verb::Create, &Spec::new().env("QUILT_GPU_IDS", free), Some(&image))?;
+    let mounts = |spec: Spec| figures::with_mounts(spec);
+    let thousand = scene("thousand", Verb::Create, &mounts(asks(1)))?;
+    let asking_thousand = scene("peer-thousand", Verb::Create, &mounts(asks_peer()))?;
     let floored = scene("floor", Verb::Create, &plain)?;
-    let floor = |name: &str| Entrant::new(name, || peer::floor(&floored, &path)).before(|| floored.put_back());
+    let floor =
+        |name: &str| Entrant::new(name, || peer::floor(&floored, Verb::Create, &path)).before(|| floored.put_back());
     let nothing = |name: &str| Entrant::new(name, || state.by(&node.low_level, Verb::State));
     let (asking, folder) = (scene("peer", Verb::Create, &asks_peer())?, node.join("peer-files"));
     let nvidia = Nvidia::given();
@@ -66,6 +76,7 @@ pub fn alone(rounds: usize) -> Result<Race> {
         nothing("no wrapper (A/A)"),
         floor("static floor, create"),
         floor("static floor, create (A/A)"),
+        Entrant::new("static floor, state", || peer::floor(&state, Verb::State, &path)),
         own("quilt-gpu state", &state),
         own("quilt-gpu kill", &kill),
         own("quilt-gpu exec, no GPU", &exec),
@@ -76,6 +87,9 @@ pub fn alone(rounds: usize) -> Result<Race> {
         own("quilt-gpu create, 1 GPU", &one),
         own("quilt-gpu create, 1 GPU (A/A)", &one),
         own("quilt-gpu create, 8 GPUs", &all),
+        own(MOUNTS, &thousand),
+        // Nothing is reset: the leases stay.
+        Entrant::new(HELD, || last.command()).before(|| last.put_back()).after(|| removed(&last, last.runtime())),
     ];
     if let Some(nvidia) = &nvidia {
         nvidia.prepare(&folder, &node.low_level, &document, LIBRARIES, false)?;
@@ -85,8 +99,41 @@ pub fn alone(rounds: usize) -> Result<Race> {
         entrants.push(plain.before(move || create.put_back()));
         let gpu = Entrant::new("NVIDIA create, 1 GPU, no hooks", move || nvidia.command(asking, Verb::Create, folder));
         entrants.push(gpu.before(move || asking.put_back()));
+        let thousand = &asking_thousand;
+        let mounts = Entrant::new(MOUNTS_PEER, move || nvidia.command(thousand, Verb::Create, folder));
+        entrants.push(mounts.before(move || thousand.put_back()));
     }
     race(&entrants, rounds)
+}
+
+/// The entrants that budgets name and nobody else.
+pub const MOUNTS: &str = "quilt-gpu create, 1 GPU, 1,000 mounts";
+/// The same by the peer.
+pub const MOUNTS_PEER: &str = "NVIDIA create, 1 GPU, 1,000 mounts";
+/// On a node that is full but for what is asked for.
+pub const HELD: &str = "quilt-gpu create, the last of 112 MIG instances";
+
+/// Cuts each GPU of a node into so many MIG instances, and gives their names.
+///
+/// # Errors
+/// An instance cannot be made, or the node cannot be looked at.
+pub fn cut(node: &Node, each: u64) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for gpu in &node.host.gpus {
+        for part in 0..each {
+            node.host.make_instance(gpu.minor, 7 + part)?;
+            names.push(format!("{}:{part}", gpu.name()));
+        }
+    }
+    node.refresh().map(|()| names)
+}
+
+/// Has a program remove the container of a scene.
+///
+/// # Errors
+/// It fails.
+pub fn removed(scene: &Scene<'_>, program: &Path) -> Result<()> {
+    run(&mut scene.by(program, Verb::Delete), None, Duration::from_secs(20))?.checked().map(|_| ())
 }
 
 /// Real containers over a low-level runtime, verification on. `create` is timed, and the container removed after it.
@@ -99,9 +146,6 @@ pub fn over(runtime: &Path, rounds: usize) -> Result<Race> {
     let scene = |name: &str, spec: &Spec| node.scene(name, Verb::Create, &spec.clone().args(["true"]), Some(&image));
     let (plain, one) = (scene("plain", &Spec::new())?, scene("one", &asks(1))?);
     let (before, after) = edited(&one)?;
-    let removed = |scene: &Scene<'_>, program: &Path| {
-        run(&mut scene.by(program, Verb::Delete), None, Duration::from_secs(20))?.checked().map(|_| ())
-    };
     removed(&one, one.runtime())?;
     let mut ready = scene("ready", &Spec::new())?;
     ready.replace(&after)?;
@@ -118,6 +162,7 @@ pub fn over(runtime: &Path, rounds: usize) -> Result<Race> {
         bare("the edits already in config.json (A/A)", &ready),
         real("quilt-gpu, no GPU", &plain, plain.runtime(), plain.runtime()),
         real("quilt-gpu, 1 GPU", &one, one.runtime(), one.runtime()),
+        real("quilt-gpu, 1 GPU (A/A)", &one, one.runtime(), one.runtime()),
     ];
     if let Some(nvidia) = &nvidia {
         for (name, hooks, folder) in &folders {
@@ -142,7 +187,7 @@ pub fn created_over(runtime: &Path) -> Result<String> {
     let image = Rootfs::debian_like(node.join("image"), "/bin/cat".as_ref())?;
     let scene = node.scene("one", Verb::Create, &asks(1).args(["true"]), Some(&image))?;
     let trace = count::traced_as_it_is(&scene)?;
-    run(&mut scene.by(scene.runtime(), Verb::Delete), None, Duration::from_secs(20))?.checked()?;
+    removed(&scene, scene.runtime())?;
     Ok(trace)
 }
 
@@ -150,7 +195,7 @@ pub fn created_over(runtime: &Path) -> Result<String> {
 fn real<'a>(name: &str, scene: &'a Scene<'_>, program: &'a Path, remover: &'a Path) -> Entrant<'a> {
     Entrant::new(name, || scene.by(program, Verb::Create))
         .before(|| scene.put_back())
-        .after(move || run(&mut scene.by(remover, Verb::Delete), None, Duration::from_secs(20))?.checked().map(|_| ()))
+        .after(move || removed(scene, remover))
 }
 
 /// Sixty-four creates at one instant on eight GPUs, over a low-level runtime that only leaves a state folder: how long

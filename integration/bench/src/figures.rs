@@ -149,7 +149,7 @@ fn with_binds(spec: Spec, image: &Rootfs) -> Spec {
 }
 
 /// A thousand mounts behind which nothing lies.
-fn with_mounts(spec: Spec) -> Spec {
+pub(crate) fn with_mounts(spec: Spec) -> Spec {
     (0..1000).fold(spec, |spec, n| {
         let options = ["nosuid", "nodev", "size=64k"];
         let at = format!("/scratch/{n}");

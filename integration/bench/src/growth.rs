@@ -3,7 +3,8 @@
 use integration::{Result, Spec};
 use serde_json::json;
 
-use crate::count::{Counts, instructions, traced};
+use crate::contests::{cut, removed};
+use crate::count::{Counts, instructions, instructions_as_it_is, traced, traced_as_it_is};
 use crate::plot::Line;
 use crate::scene::{Node, Verb};
 
@@ -19,8 +20,24 @@ pub struct Growth {
 
 fn counted(node: &Node, spec: &Spec) -> Result<Counts> {
     let scene = node.scene("growing", Verb::Create, spec, None)?;
-    let calls = traced(&scene)?.lines().filter(|line| line.contains('(') && !line.starts_with("---")).count();
-    Ok(Counts { calls: calls as u64, failed: 0, instructions: instructions(&scene, "/dev/null")? })
+    let calls = calls(&traced(&scene)?);
+    Ok(Counts { calls, failed: 0, instructions: instructions(&scene, "/dev/null")? })
+}
+
+fn calls(trace: &str) -> u64 {
+    trace.lines().filter(|line| line.contains('(') && !line.starts_with("---")).count() as u64
+}
+
+/// With the leases that others have.
+fn counted_beside(node: &Node, spec: &Spec) -> Result<Counts> {
+    let scene = node.scene("growing", Verb::Create, spec, None)?;
+    scene.put_back()?;
+    let calls = calls(&traced_as_it_is(&scene)?);
+    removed(&scene, scene.runtime())?;
+    scene.put_back()?;
+    let instructions = instructions_as_it_is(&scene, "/dev/null")?;
+    removed(&scene, scene.runtime())?;
+    Ok(Counts { calls, failed: 0, instructions })
 }
 
 fn grown(name: &str, points: &[(f64, Counts)]) -> (Line, Line) {
@@ -34,7 +51,7 @@ fn asks(count: u64) -> Spec {
     Spec::new().env("QUILT_GPU_COUNT", &count.to_string())
 }
 
-/// GPUs of the node, MIG instances on it, mounts of the container.
+/// GPUs of the node, MIG instances on it, mounts of the container, contracts in force.
 ///
 /// # Errors
 /// A node cannot be made, or a create fails.
@@ -74,7 +91,18 @@ pub fn all() -> Result<Vec<Growth>> {
     }
     let words = ["mounts", "Create of a container with more mounts", "mounts of the container"];
     let mounts = growth(words, [grown("asks for 1", &points)]);
-    Ok(vec![gpus, mig, mounts])
+
+    let node = Node::new(|host| host.gpus(16))?;
+    let mut instances = cut(&node, 7)?;
+    let free = Spec::new().env("QUILT_GPU_IDS", &instances.pop().unwrap_or_default());
+    let (mut points, mut held) = (Vec::new(), 0);
+    for wanted in [0, 28, 56, 84, 111] {
+        held += node.hold(instances.drain(..wanted - held), held)?;
+        points.push((wanted as f64, counted_beside(&node, &free)?));
+    }
+    let words = ["contracts", "Create on a node of 112 MIG instances in use", "contracts in force"];
+    let contracts = growth(words, [grown("asks for an instance", &points)]);
+    Ok(vec![gpus, mig, mounts, contracts])
 }
 
 fn growth<const N: usize>(words: [&'static str; 3], lines: [(Line, Line); N]) -> Growth {

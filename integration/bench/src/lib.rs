@@ -3,6 +3,7 @@
 //!
 //! Measures the installed programs from outside, and knows none of their insides.
 
+mod budgets;
 pub mod contests;
 pub mod count;
 pub mod figures;

@@ -51,8 +51,8 @@ pub fn write(path: &Path, document: &Value) -> Result<()> {
 
 /// The floor program, which lies beside the runtime.
 #[must_use]
-pub fn floor(scene: &Scene<'_>, document: &Path) -> Command {
-    let mut command = scene.by(&scene.runtime().with_file_name("quilt-floor"), Verb::Create);
+pub fn floor(scene: &Scene<'_>, verb: Verb, document: &Path) -> Command {
+    let mut command = scene.by(&scene.runtime().with_file_name("quilt-floor"), verb);
     command.env("QUILT_FLOOR_RUNTIME", &scene.node().low_level).env("QUILT_FLOOR_CDI", document);
     command
 }

@@ -2,6 +2,7 @@
 //! of them alike. What is compared is always two starts of one round.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use integration::{Result, Used, measured};
 
@@ -46,6 +47,27 @@ pub struct Race {
     /// Names, in the order in which they entered.
     pub names: Vec<String>,
     rounds: Vec<Vec<Used>>,
+    /// Share of the starts before which the machine did not come to rest.
+    pub restless: f64,
+}
+
+/// How long a start waits until nothing else wants a processor.
+const REST: Duration = Duration::from_millis(100);
+
+/// Waits until we are the only one who runs; says whether that came to be.
+fn rested() -> bool {
+    let begin = Instant::now();
+    loop {
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let running = load.split([' ', '/']).nth(3).and_then(|word| word.parse::<u32>().ok());
+        if running.is_none_or(|running| running <= 1) {
+            return true;
+        }
+        if begin.elapsed() > REST {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Times all entrants, round by round.
@@ -54,6 +76,7 @@ pub struct Race {
 /// A start fails.
 pub fn race(entrants: &[Entrant<'_>], rounds: usize) -> Result<Race> {
     let mut all = Vec::with_capacity(rounds);
+    let mut restless = 0;
     // One round more, of which nothing is kept: caches are filled.
     for round in 0..=rounds {
         let mut used: Vec<Option<Used>> = vec![None; entrants.len()];
@@ -61,6 +84,7 @@ pub fn race(entrants: &[Entrant<'_>], rounds: usize) -> Result<Race> {
             let at = (turn + round) % entrants.len();
             let (Some(entrant), Some(place)) = (entrants.get(at), used.get_mut(at)) else { continue };
             (entrant.before)()?;
+            restless += usize::from(!rested());
             *place = Some(measured(&mut (entrant.command)())?);
             (entrant.after)()?;
         }
@@ -68,7 +92,8 @@ pub fn race(entrants: &[Entrant<'_>], rounds: usize) -> Result<Race> {
             all.push(used.into_iter().flatten().collect());
         }
     }
-    Ok(Race { names: entrants.iter().map(|entrant| entrant.name.clone()).collect(), rounds: all })
+    let restless = restless as f64 / ((rounds + 1) * entrants.len()).max(1) as f64;
+    Ok(Race { names: entrants.iter().map(|entrant| entrant.name.clone()).collect(), rounds: all, restless })
 }
 
 /// The middle of many numbers, and between which it lies with 95 % confidence.
@@ -96,6 +121,14 @@ impl Middle {
 }
 
 impl Race {
+    /// The rounds of one half alone: what two runs would say.
+    #[must_use]
+    pub fn half(&self, second: bool) -> Self {
+        let (first, last) = self.rounds.split_at(self.rounds.len() / 2);
+        let rounds = if second { last } else { first }.to_vec();
+        Self { names: self.names.clone(), rounds, restless: self.restless }
+    }
+
     /// How many rounds there were.
     #[must_use]
     pub fn rounds(&self) -> usize {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use integration::Result;
 
+use crate::budgets;
 use crate::figures::Figure;
 use crate::growth::Growth;
 use crate::plot;
@@ -74,13 +75,13 @@ fn page(measured: &Measured) -> String {
     page.push_str("\n## Wrappers alone\n\nThe low-level runtime is a program that ends at once. Verification is off: there is no container.\n\n");
     table(&mut page, &measured.alone, 0);
     page.push_str("\n![Wrappers alone](benchmarks/alone.svg)\n");
-    budgets(&mut page, measured);
     for (name, race) in &measured.over {
         let _ = write!(page, "\n## Real containers over {name}\n\n`create`, verification on.\n\n");
         table(&mut page, race, 0);
         let _ = writeln!(page, "\n![Over {name}](benchmarks/{name}.svg)");
         added(&mut page, race);
     }
+    page.push_str(&budgets::table(measured));
     let middle = Middle::of(measured.at_once.clone());
     let _ = write!(
         page,
@@ -123,8 +124,9 @@ const HOW: &str = "\nAll starts of a table were made in turns, one round after t
 fn table(page: &mut String, race: &Race, base: usize) {
     let _ = write!(
         page,
-        "{} rounds.\n\n| what | wall ms | over {} | processor ms |\n| --- | --- | --- | --- |\n",
+        "{} rounds; before {:.0} % of the starts the machine did not come to rest.\n\n| what | wall ms | over {} | processor ms |\n| --- | --- | --- | --- |\n",
         race.rounds(),
+        race.restless * 100.0,
         race.names.get(base).map_or("", String::as_str)
     );
     for (at, name) in race.names.iter().enumerate() {
@@ -144,24 +146,6 @@ fn table(page: &mut String, race: &Race, base: usize) {
 fn over_of(race: &Race, name: &str, base: &str) -> Option<Middle> {
     let at = |name: &str| race.names.iter().position(|known| known == name);
     Some(race.over(at(name)?, at(base)?))
-}
-
-/// The budgets that were set before anything was built, and whether they are met.
-fn budgets(page: &mut String, measured: &Measured) {
-    page.push_str("\nAgainst the floor, which judges and keeps nothing:\n\n| what | times the floor | budget |\n| --- | --- | --- |\n");
-    let race = &measured.alone;
-    let over = |name| over_of(race, name, "no wrapper").map_or(f64::NAN, |middle| middle.at);
-    let floor = over("static floor, create");
-    for (name, most) in [
-        ("quilt-gpu state", 0.8),
-        ("quilt-gpu create, no GPU", 0.9),
-        ("quilt-gpu create, image's variable to void", 1.0),
-        ("quilt-gpu create, 1 GPU", 1.75),
-    ] {
-        let ratio = over(name) / floor;
-        let verdict = if ratio <= most { "met" } else { "missed" };
-        let _ = writeln!(page, "| {name} | {ratio:.2} | {most:.2}: {verdict} |");
-    }
 }
 
 /// What is added to a start that has the same edits already.

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use integration::{
     Binaries, Builder, Bundle, DriverFiles, Error, FakeHost, Quilt, QuiltOptions, Result, Rootfs, Scratch, Spec,
@@ -41,6 +42,19 @@ pub struct Node {
     scratch: Scratch,
 }
 
+/// A folder on a disk, which `make bench` names: everything else lies in memory, as on a node, but for the log.
+const DISK: &str = "QUILT_BENCH_DISK";
+
+/// Shows a new folder of the disk at this place, where there is one.
+fn on_disk(place: &Path) -> Result<()> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let Some(disk) = std::env::var_os(DISK) else { return Ok(()) };
+    let folder = PathBuf::from(disk).join(format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+    fs::create_dir(&folder).map_err(|e| failed("create", &folder, &e))?;
+    let limit = std::time::Duration::from_secs(5);
+    integration::run(Command::new("mount").arg("--bind").args([&folder, place]), None, limit)?.checked().map(|_| ())
+}
+
 impl Node {
     /// A node that `change` makes from one with one GPU.
     ///
@@ -63,6 +77,7 @@ impl Node {
             QuiltOptions { verify: runtime.is_some(), low_level: vec![low_level.clone()], ..QuiltOptions::default() };
         let binaries = Binaries::locate()?;
         let quilt = Quilt::install(scratch.join("quilt"), &host, &binaries, &options)?;
+        on_disk(&quilt.folder.join("log"))?;
         let node = Self { quilt, host, binaries, low_level, scratch };
         node.end_with(LowLevel::Ends)?;
         node.refresh()?;
@@ -82,6 +97,24 @@ impl Node {
     /// A path in the node's folder.
     pub fn join(&self, name: &str) -> PathBuf {
         self.scratch.join(name)
+    }
+
+    /// Has a container of its own hold each of these GPUs or instances, for good; says how many. So many are there already.
+    ///
+    /// # Errors
+    /// One is not granted.
+    pub fn hold(&self, names: impl IntoIterator<Item = String>, before: usize) -> Result<usize> {
+        let mut held = 0;
+        for name in names {
+            let scene = self.scene("held", Verb::Create, &Spec::new().env("QUILT_GPU_IDS", &name), None)?;
+            let id = format!("held-{}", before + held);
+            scene.run_once(&scene.words(Verb::Create, &id, &scene.bundle))?;
+            // What a real low-level runtime leaves.
+            let state = self.join("root").join(id);
+            fs::create_dir_all(&state).map_err(|e| failed("create", &state, &e))?;
+            held += 1;
+        }
+        Ok(held)
     }
 
     /// Sets what stands for the low-level runtime.

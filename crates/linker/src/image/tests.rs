@@ -52,7 +52,7 @@ fn folders_of_several_distributions() {
 
 #[test]
 fn the_array_is_found_wherever_it_stands() {
-    for before in 0..2 * STRIDE {
+    for before in 0..128 {
         let mut bytes = vec![0; before];
         bytes.extend(DEBIAN);
         assert_eq!(default_folders(&bytes), DEBIAN_FOLDERS, "after {before} bytes");
@@ -70,6 +70,51 @@ fn a_hostile_loader_is_bounded() {
     assert!(default_folders(&late).is_empty());
 }
 
+/// A header of this class and order, and segments: flags, offset, size.
+fn header(class: u8, order: u8, segments: &[(u32, u64, u64)]) -> Vec<u8> {
+    let mut bytes = vec![0; 1024];
+    bytes[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, order]);
+    let (wide, each) = if class == 2 { (8, 56) } else { (4, 32) };
+    let places = if class == 2 { [0x20, 0x36, 0x38, 4, 8, 0x20] } else { [0x1c, 0x2a, 0x2c, 0x18, 4, 0x10] };
+    let mut put =
+        |at: usize, value: u64, size: usize| bytes[at..at + size].copy_from_slice(&value.to_le_bytes()[..size]);
+    put(places[0], 64, wide);
+    put(places[1], each, 2);
+    put(places[2], segments.len() as u64, 2);
+    for (n, (flags, offset, size)) in segments.iter().enumerate() {
+        let at = 64 + n * each as usize;
+        put(at, 1, 4);
+        put(at + places[3], (*flags).into(), 4);
+        put(at + places[4], *offset, wide);
+        put(at + places[5], *size, wide);
+    }
+    bytes
+}
+
+#[test]
+fn constants_are_what_is_neither_code_nor_written() {
+    let (first, code, behind, data) = ((4, 0, 99), (5, 0x1000, 0x9000), (4, 0xa000, 0x500), (6, 0xb000, 0x70));
+    for (segments, expected) in [
+        (&[first, code, behind, data][..], Some((0xa000, 0x500))),
+        (&[code, data], None),
+        // Constants before the code are at the file's beginning, with much else.
+        (&[first, code, data], None),
+        (&[code, (4, 0xa000, u64::from(u32::MAX))], None),
+        (&[], None),
+    ] {
+        for class in [1, 2] {
+            assert_eq!(constants(&header(class, 1, segments)), expected, "{segments:?}, class {class}");
+            assert_eq!(constants(&header(class, 2, segments)), None, "{segments:?}, class {class}, another order");
+            let whole = header(class, 1, segments);
+            // Cut anywhere, and with a table that lies nowhere.
+            (0..200).for_each(|end| assert!(constants(&whole[..end]).is_none() || end > 64));
+            let mut odd = whole.clone();
+            odd[0x1c..0x3a].fill(0xff);
+            assert_eq!(constants(&odd), None);
+        }
+    }
+}
+
 #[test]
 fn the_build_machines_own_loader() {
     let Ok(mut bytes) = std::fs::read(REAL_LOADER) else {
@@ -78,6 +123,9 @@ fn the_build_machines_own_loader() {
     };
     let folders = default_folders(&bytes);
     assert!(folders.iter().any(|folder| folder.starts_with("/usr/lib")), "{folders:?}");
+    let (offset, size) = constants(&bytes[..1024]).unwrap();
+    let part = &bytes[offset as usize..][..size];
+    assert_eq!((default_folders(part), part.len() < bytes.len() / 2), (folders.clone(), true));
     // The same loader with its own folders overwritten, as an image of another layout has them.
     if folders != DEBIAN_FOLDERS {
         println!("skipped in part: {REAL_LOADER} is not Debian's");
