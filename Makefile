@@ -24,9 +24,14 @@ build: static dynamic
 # No interpreter, relocations packed, no unwind tables: what stands between an engine and runc is small and starts fast.
 STATIC_FLAGS := -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs -C link-arg=-Wl,-T,$(CURDIR)/shim/no-unwind.ld
 
+# The engine by itself: what its libraries ask of crates that both use would make the runtime larger.
+ENGINE_FLAGS := -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs
+LIBSECCOMP   := LIBSECCOMP_LINK_TYPE=static LIBSECCOMP_LIB_PATH=/usr/lib/$(shell uname -m)-linux-gnu
+
 # Without --target, +crt-static would also reach proc-macros and build scripts, which cannot be static.
 static:
 	RUSTFLAGS="$(STATIC_FLAGS)" $(CARGO) build --locked --release --target $(HOST) -p shim -p hook
+	$(LIBSECCOMP) RUSTFLAGS="$(ENGINE_FLAGS)" $(CARGO) build --locked --release --target $(HOST) -p engine
 
 dynamic:
 	$(CARGO) build --locked --release -p helper
@@ -35,7 +40,9 @@ dynamic:
 prepare:
 	integration/setup.sh runtime
 
-demo: prepare build
+demo:
+	integration/setup.sh demo
+	@$(MAKE) --no-print-directory build
 	$(DYNAMIC)/quilt-gpu demo --runtime $(STATIC)/quilt-gpu-runtime
 
 lint:
@@ -98,6 +105,7 @@ install:
 	@test -x $(STATIC)/quilt-gpu-runtime -a -x $(DYNAMIC)/quilt-gpu || { echo "nothing is built yet: run make build first"; exit 1; }
 	install -D -m 0755 $(STATIC)/quilt-gpu-runtime $(DESTDIR)$(PREFIX)/bin/quilt-gpu-runtime
 	install -D -m 0755 $(STATIC)/quilt-gpu-hook $(DESTDIR)$(PREFIX)/bin/quilt-gpu-hook
+	install -D -m 0755 $(STATIC)/quilt-gpu-engine $(DESTDIR)$(PREFIX)/bin/quilt-gpu-engine
 	install -D -m 0755 $(DYNAMIC)/quilt-gpu $(DESTDIR)$(PREFIX)/bin/quilt-gpu
 	$(DYNAMIC)/quilt-gpu man $(DESTDIR)$(PREFIX)/share/man/man1
 	test -e $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml || install -D -m 0644 configs/config.toml $(DESTDIR)$(SYSCONF)/quilt-gpu/config.toml
@@ -112,7 +120,7 @@ install:
 	install -D -m 0644 configs/udev/71-quilt-gpu.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/71-quilt-gpu.rules
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for unit in $(UNITS); do sed 's|/usr/local/bin|$(PREFIX)/bin|' configs/systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
-	test -L $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime || ln -s "$$(PATH="$$PATH:/usr/sbin:/sbin" command -v runc || echo /usr/sbin/runc)" $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime
+	test -L $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime || ln -s "$$(PATH="$$PATH:/usr/sbin:/sbin" command -v runc || echo $(PREFIX)/bin/quilt-gpu-engine)" $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime
 
 # A tarball, a .deb and, where rpmbuild is, an .rpm of what `make build` built, in target/packages.
 packages: build
@@ -132,7 +140,7 @@ packages-test: build
 
 # Leaves the configuration and the audit log.
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/quilt-gpu-runtime $(DESTDIR)$(PREFIX)/bin/quilt-gpu-hook $(DESTDIR)$(PREFIX)/bin/quilt-gpu
+	rm -f $(DESTDIR)$(PREFIX)/bin/quilt-gpu-runtime $(DESTDIR)$(PREFIX)/bin/quilt-gpu-hook $(DESTDIR)$(PREFIX)/bin/quilt-gpu-engine $(DESTDIR)$(PREFIX)/bin/quilt-gpu
 	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/71-quilt-gpu.rules $(UNITS:%=$(DESTDIR)$(PREFIX)/lib/systemd/system/%)
 	rm -f $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/quilt-gpu.conf $(DESTDIR)$(PREFIX)/share/man/man1/quilt-gpu*.1
 	rm -rf $(DESTDIR)$(PREFIX)/share/quilt-gpu

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Installs what the tests and the demo need on a Debian 12 machine, as root:
-#   setup.sh runtime   runc and small tools            (demo, tests)
+#   setup.sh demo      what builds, and busybox        (demo, tests)
+#   setup.sh runtime   the same, runc and small tools  (tests)
 #   setup.sh docker    Docker's daemon and client      (tests; no daemon is started)
 #   setup.sh driver    NVIDIA's libraries into .cache  (tests; stand-ins serve where they are missing)
 #   setup.sh musl      musl's loader into .cache  (tests)
@@ -45,15 +46,21 @@ refresh_lists() {
   lists_are_new=1
 }
 
-runtime() {
-  need /usr/sbin/runc=runc /usr/bin/crun=crun /bin/busybox=busybox-static /usr/bin/jq=jq /usr/bin/strace=strace \
-    /usr/bin/valgrind=valgrind /usr/bin/cc=gcc /usr/include/stdio.h=libc6-dev /usr/bin/readelf=binutils /usr/bin/protoc=protobuf-compiler
+# What builds, and what the demonstration's containers contain. It needs no low-level runtime: the embedded one serves.
+demo() {
+  need /bin/busybox=busybox-static /usr/bin/cc=gcc /usr/include/stdio.h=libc6-dev /usr/bin/readelf=binutils \
+    /usr/bin/protoc=protobuf-compiler "/usr/lib/$(uname -m)-linux-gnu/libseccomp.a=libseccomp-dev"
   # A dynamic busybox does not run in an empty root.
   if LC_ALL=C ldd /bin/busybox >/dev/null 2>&1; then
     say "apt-get install busybox-static (in place of busybox)"
     refresh_lists
     DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes busybox-static >/dev/null
   fi
+}
+
+runtime() {
+  demo
+  need /usr/sbin/runc=runc /usr/bin/crun=crun /usr/bin/jq=jq /usr/bin/strace=strace /usr/bin/valgrind=valgrind
 }
 
 docker() {
@@ -172,9 +179,9 @@ browser() {
 [ $# -gt 0 ] || set -- help
 for task in "$@"; do
   case $task in
-    runtime|docker|driver|musl|engines|suites|browser) $task ;;
+    demo|runtime|docker|driver|musl|engines|suites|browser) $task ;;
     runtime-tools) runtime_tools ;;
     packages) need /usr/bin/mmdebstrap=mmdebstrap /usr/bin/rpmbuild=rpm /usr/bin/jq=jq ;;
-    *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done

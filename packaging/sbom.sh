@@ -2,7 +2,7 @@
 # What is linked into the programs, as a CycloneDX document: packaging/sbom.sh NAME VERSION. From the lock file, by cargo.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo tree --locked --offline -p shim -p hook -p helper -e normal,no-proc-macro --prefix none -f '{p}|{l}' |
+cargo tree --locked --offline -p shim -p hook -p engine -p helper -e normal,no-proc-macro --prefix none -f '{p}|{l}' |
     sed -n 's/^\([^ ]*\) v\([^ |]*\)[^|]*|\(.*\)$/\1|\2|\3/p' | sort -u |
     awk -F'|' -v name="$1" -v version="$2" '
         BEGIN {

@@ -11,12 +11,14 @@ pub struct Binaries {
     pub runtime: PathBuf,
     /// The static OCI hook.
     pub hook: PathBuf,
+    /// The embedded low-level runtime.
+    pub engine: PathBuf,
     /// The command line and node helper.
     pub helper: PathBuf,
 }
 
 impl Binaries {
-    /// All three from `QUILT_BIN_DIR`, or from where `make build` leaves them.
+    /// All of them from `QUILT_BIN_DIR`, or from where `make build` leaves them.
     ///
     /// # Errors
     /// One is missing: its path, and how to make it.
@@ -28,7 +30,7 @@ impl Binaries {
         Self::in_folders(&target.join("x86_64-unknown-linux-gnu/release"), &target.join("release"))
     }
 
-    /// Runtime and hook from one folder, the helper from another.
+    /// Runtime, hook and engine from one folder, the helper from another.
     ///
     /// # Errors
     /// As [`Binaries::locate`].
@@ -46,6 +48,7 @@ impl Binaries {
         Ok(Self {
             runtime: found(fixed, "quilt-gpu-runtime")?,
             hook: found(fixed, "quilt-gpu-hook")?,
+            engine: found(fixed, "quilt-gpu-engine")?,
             helper: found(dynamic, "quilt-gpu")?,
         })
     }

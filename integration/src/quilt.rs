@@ -114,8 +114,8 @@ impl Quilt {
 
     /// The folders that its programs lie in.
     pub fn programs(&self) -> Vec<PathBuf> {
-        let Binaries { runtime, hook, helper } = &self.binaries;
-        let folders = [runtime, hook, helper].into_iter().filter_map(|program| program.parent());
+        let Binaries { runtime, hook, engine, helper } = &self.binaries;
+        let folders = [runtime, hook, engine, helper].into_iter().filter_map(|program| program.parent());
         folders.map(Path::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
     }
 

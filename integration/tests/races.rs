@@ -252,7 +252,7 @@ fn what_is_installed_does_not_stop() -> Result<()> {
         let name = b"QUILT_GPU_STOP";
         fs::read(path).unwrap().windows(name.len()).any(|part| part == name)
     };
-    let Binaries { runtime, hook, helper } = Binaries::locate()?;
+    let Binaries { runtime, hook, helper, .. } = Binaries::locate()?;
     for program in [&runtime, &hook, &helper] {
         assert!(!has(program), "{}", program.display());
     }

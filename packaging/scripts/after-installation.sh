@@ -2,7 +2,7 @@
 # After the files are there, also of an upgrade: containers that run keep their paths, and nothing is restarted.
 link=/etc/quilt-gpu/low-level-runtime
 if [ ! -L $link ]; then
-    for program in /usr/local/sbin/runc /usr/sbin/runc /usr/bin/runc /usr/sbin/crun /usr/bin/crun /usr/libexec/crio/crun; do
+    for program in /usr/local/sbin/runc /usr/sbin/runc /usr/bin/runc /usr/sbin/crun /usr/bin/crun /usr/libexec/crio/crun /usr/bin/quilt-gpu-engine; do
         if [ -x $program ]; then
             ln -s $program $link
             break

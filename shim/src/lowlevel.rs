@@ -23,7 +23,7 @@ const FOLDERS: &[&str] =
 const OWN_NAME: &[u8] = b"quilt-gpu-runtime";
 
 /// The names that are tried when neither link nor configuration says anything.
-const NAMES: &[&str] = &["runc", "crun"];
+const NAMES: &[&str] = &["runc", "crun", "quilt-gpu-engine"];
 
 /// Files of a container's state, of runc and youki, and of crun; and what its first process is called in them.
 const STATES: [(&str, &str); 3] = [("state.json", "init_process_pid"), ("state.json", "pid"), ("status", "pid")];

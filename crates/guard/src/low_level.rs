@@ -1,5 +1,7 @@
 //! What differs between low-level runtimes, in one place. Everything else treats them alike.
 //!
+//! Our embedded engine is youki's library with its own state root and, on v2, its own filter: it goes the ways of youki.
+//!
 //! | | runc | crun | youki |
 //! | --- | --- | --- | --- |
 //! | state root without `--root` | `/run/runc` | `/run/crun` | `/run/youki` |
@@ -23,6 +25,8 @@ pub enum LowLevel {
     Crun,
     /// youki.
     Youki,
+    /// quilt-gpu-engine.
+    Engine,
     /// Unknown: taken for the more open one everywhere.
     Other,
 }
@@ -32,7 +36,8 @@ impl LowLevel {
     #[must_use]
     pub fn of(path: &str) -> Self {
         let name = paths::name(path);
-        let known = [("runc", Self::Runc), ("crun", Self::Crun), ("youki", Self::Youki)];
+        let known =
+            [("runc", Self::Runc), ("crun", Self::Crun), ("youki", Self::Youki), ("quilt-gpu-engine", Self::Engine)];
         known.into_iter().find(|(start, _)| name.starts_with(start)).map_or(Self::Other, |(_, known)| known)
     }
 
@@ -43,6 +48,7 @@ impl LowLevel {
             Self::Runc | Self::Other => "runc",
             Self::Crun => "crun",
             Self::Youki => "youki",
+            Self::Engine => "quilt-gpu-engine",
         }
     }
 

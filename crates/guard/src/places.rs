@@ -27,6 +27,7 @@ const STATE: &[&str] = &[
     "/run/k3s",
     "/run/libpod",
     "/run/runc",
+    "/run/quilt-gpu-engine",
     "/run/youki",
     "/var/lib/containerd",
     "/var/lib/containers",

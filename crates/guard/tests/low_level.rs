@@ -9,7 +9,8 @@ fn low_level_runtimes_by_name() {
         ("runc-1.3", LowLevel::Runc),
         ("/usr/bin/crun", LowLevel::Crun),
         ("/opt/runc/bin/youki", LowLevel::Youki),
-        ("/usr/bin/quilt-gpu-engine", LowLevel::Other),
+        ("/usr/bin/quilt-gpu-engine", LowLevel::Engine),
+        ("/usr/bin/quilt-gpu", LowLevel::Other),
     ] {
         assert_eq!(LowLevel::of(path), expected, "{path}");
     }
@@ -17,9 +18,13 @@ fn low_level_runtimes_by_name() {
 
 #[test]
 fn what_is_known_of_low_level_runtimes() {
-    for (low_level, folder) in
-        [(LowLevel::Runc, "runc"), (LowLevel::Crun, "crun"), (LowLevel::Youki, "youki"), (LowLevel::Other, "runc")]
-    {
+    for (low_level, folder) in [
+        (LowLevel::Runc, "runc"),
+        (LowLevel::Crun, "crun"),
+        (LowLevel::Youki, "youki"),
+        (LowLevel::Engine, "quilt-gpu-engine"),
+        (LowLevel::Other, "runc"),
+    ] {
         assert_eq!(low_level.state_folder(), folder);
         let feature = low_level == LowLevel::Youki;
         assert_eq!(low_level.lacks_filter(true).contains("cgroupsv2_devices"), feature, "{folder}");

@@ -10,8 +10,8 @@ use super::on_node::OnNode;
 use super::plan::Files;
 use crate::exit::Failure;
 
-/// Where runc and crun are installed, the likeliest first; the engine's own comes before.
-const PLACES: [&str; 10] = [
+/// Where runc and crun are installed, the likeliest first; the engine's own comes before, and our embedded one last.
+const PLACES: [&str; 12] = [
     "/usr/local/sbin/runc",
     "/usr/local/bin/runc",
     "/usr/sbin/runc",
@@ -22,6 +22,8 @@ const PLACES: [&str; 10] = [
     "/usr/bin/crun",
     "/usr/libexec/crio/runc",
     "/usr/libexec/crio/crun",
+    "/usr/local/bin/quilt-gpu-engine",
+    "/usr/bin/quilt-gpu-engine",
 ];
 
 /// Makes the link in `folder` on the node, unless one is there; says what it did or what is missing.

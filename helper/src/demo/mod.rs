@@ -40,6 +40,13 @@ pub(crate) fn run(runtime: &Path, out: &mut dyn Write) -> Result<(), Failure> {
         SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).map_err(Failure::internal)?;
     let folder = Folder::make()?;
     let setup = prepare(&folder.0)?;
+    let engine = runtime.with_file_name("quilt-gpu-engine");
+    if setup.low_level().is_err() && engine.is_file() {
+        // As installed: the engine that was built beside the runtime serves where there is neither runc nor crun.
+        let link = setup.path.with_file_name(contract::config::LOW_LEVEL_LINK);
+        std::os::unix::fs::symlink(&engine, &link)
+            .map_err(|cause| Failure::Internal(format!("cannot make the link {}: {cause}", link.display())))?;
+    }
     let runtime =
         Runtime::new(runtime.to_owned(), setup.path.clone(), folder.0.join("bundles")).map_err(Failure::Internal)?;
     let mut story = Story { runtime, setup: &setup, interrupted, out, step: 0 };

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::binaries::workspace;
+use crate::binaries::{Binaries, workspace};
 
 /// The folder of unpacked engines.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl Kit {
         found(&folder.join("containerd"), if release == "1.6" { "docker" } else { "engines" }).map(|_| folder)
     }
 
-    /// A low-level runtime: `runc-1.1`, `runc-1.3`, `crun-1.8`, `crun-1.21`, `crun-1.28`, `youki`.
+    /// A low-level runtime: `runc-1.1`, `runc-1.3`, `crun-1.8`, `crun-1.21`, `crun-1.28`, `youki`; `engine` is our own.
     ///
     /// # Errors
     /// As above.
@@ -53,6 +53,7 @@ impl Kit {
         match name {
             "runc-1.1" => found(Path::new("/usr/sbin/runc"), "runtime"),
             "crun-1.8" => found(Path::new("/usr/bin/crun"), "runtime"),
+            "engine" => Binaries::locate().map(|binaries| binaries.engine).map_err(|why| why.to_string()),
             _ => found(&self.0.join("low-level").join(name), "engines"),
         }
     }

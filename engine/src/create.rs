@@ -1,0 +1,155 @@
+//! `create` and `run`: a bundle becomes a container, or nothing of one is left.
+
+use std::path::{Path, PathBuf};
+
+use libcontainer::container::Container;
+use libcontainer::container::builder::ContainerBuilder;
+use libcontainer::syscall::syscall::SyscallType;
+use serde_json::Value;
+
+use crate::args::{Call, Flags};
+use crate::container::{self, Known};
+use crate::executor::Program;
+use crate::report::chain;
+use crate::{filter, foreground, group, unsupported};
+
+/// `create`.
+///
+/// # Errors
+/// Why there is no container; none is left then.
+pub(crate) fn create(call: &Call, root: &Path) -> Result<i32, String> {
+    make(call, root, true).map(|_| 0)
+}
+
+/// `run`: the exit status is the container's, or 0 where it goes on without us.
+///
+/// # Errors
+/// Why there is no container, or none that could be started.
+pub(crate) fn run(call: &Call, root: &Path) -> Result<i32, String> {
+    let detach = call.flags.is("detach");
+    let mut container = make(call, root, detach)?;
+    if let Err(cause) = container.start() {
+        let _ = container.delete(true);
+        return Err(format!("cannot start {}: {}", call.id(), chain(&cause)));
+    }
+    let Some(pid) = container.pid().filter(|_| !detach) else { return Ok(0) };
+    let status = foreground::wait(pid.as_raw());
+    if !call.flags.is("keep") {
+        container.delete(true).map_err(|cause| format!("cannot delete {}: {}", call.id(), chain(&cause)))?;
+    }
+    status
+}
+
+/// The bundle's document, judged: what cannot be done is told before anything is made.
+fn read(bundle: &Path, v2: bool) -> Result<Value, String> {
+    let path = bundle.join("config.json");
+    let bytes = std::fs::read(&path).map_err(|cause| format!("cannot read {}: {cause}", path.display()))?;
+    let spec = serde_json::from_slice(&bytes).map_err(|cause| format!("cannot read {}: {cause}", path.display()))?;
+    refuse(&spec, v2).map_err(|why| format!("{}: {why}", path.display()))?;
+    Ok(spec)
+}
+
+/// An error of all that libcontainer cannot do of a document.
+///
+/// # Errors
+/// Each of them, with its place.
+pub(crate) fn refuse(spec: &Value, v2: bool) -> Result<(), String> {
+    let gaps: Vec<String> = unsupported::unsupported(spec, v2).iter().map(ToString::to_string).collect();
+    if gaps.is_empty() { Ok(()) } else { Err(format!("quilt-gpu-engine cannot do this: {}", gaps.join("; "))) }
+}
+
+fn make(call: &Call, root: &Path, detached: bool) -> Result<Container, String> {
+    let (id, flags) = (call.id(), &call.flags);
+    container::valid(id)?;
+    if root.join(id).exists() {
+        return Err(format!("container with id exists: {id}"));
+    }
+    let bundle = absolute(flags.value("bundle").unwrap_or("."))?;
+    let v2 = group::is_v2()?;
+    let spec = read(&bundle, v2)?;
+    let terminal = spec.pointer("/process/terminal").and_then(Value::as_bool).unwrap_or(false);
+    if terminal && !detached {
+        return Err(
+            "a terminal needs --detach and --console-socket: this engine passes nothing on in the foreground".into()
+        );
+    }
+    if !flags.is("no-new-keyring") {
+        group::own_keyring(id)?;
+    }
+    let systemd = call.global.is("systemd-cgroup");
+    let filter = if v2 { Some(filter::program(&filter::rules(&spec)?)) } else { None };
+    if let Some(program) = filter.as_ref().filter(|_| !systemd) {
+        group::prepare(&cgroup(&spec, id), program)?;
+    }
+    let builder = builder(id, root, flags, Program::default())?.as_init(&bundle).with_systemd(systemd);
+    let made = builder.with_detach(detached).with_no_pivot(flags.is("no-pivot")).build();
+    let mut container = made.map_err(|cause| {
+        // What fails early in libcontainer leaves these.
+        let _ = std::fs::remove_dir_all(root.join(id));
+        let _ = group::folder(&cgroup(&spec, id)).map(std::fs::remove_dir);
+        format!("cannot create {id}: {}", chain(&cause))
+    })?;
+    finished(&container, &spec, &bundle, flags, filter.filter(|_| systemd).as_deref()).map_err(|why| {
+        let _ = container.delete(true);
+        why
+    })?;
+    Ok(container)
+}
+
+/// What is left to do when the container is there; it has not started yet.
+fn finished(
+    container: &Container,
+    spec: &Value,
+    bundle: &Path,
+    flags: &Flags,
+    filter: Option<&[u64]>,
+) -> Result<(), String> {
+    if let Some(program) = filter {
+        // systemd made the group; where it lies, the first process knows.
+        let path = container.pid().and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok());
+        let path = path.and_then(|text| text.lines().find_map(|line| Some(PathBuf::from(line.strip_prefix("0::")?))));
+        let folder = path.and_then(|path| group::folder(&path)).ok_or("the container has no control group")?;
+        group::attach(&folder, program)?;
+    }
+    let rootfs = spec.pointer("/root/path").and_then(Value::as_str).unwrap_or("rootfs");
+    Known::remember(container, &bundle.join(rootfs))?;
+    write_pid(flags, container.pid().map(|pid| pid.as_raw()))
+}
+
+/// A builder with what `create`, `run` and `exec` share.
+///
+/// # Errors
+/// What of it is wrong.
+pub(crate) fn builder(id: &str, root: &Path, flags: &Flags, program: Program) -> Result<ContainerBuilder, String> {
+    let wrong = |cause: &dyn std::error::Error| format!("{id}: {}", chain(cause));
+    std::fs::create_dir_all(root).map_err(|cause| format!("cannot make the state root {}: {cause}", root.display()))?;
+    let builder = ContainerBuilder::new(id.to_owned(), SyscallType::default()).with_executor(program);
+    let builder = builder.with_root_path(root).map_err(|cause| wrong(&cause))?;
+    let preserved = flags.number("preserve-fds")?.unwrap_or(0);
+    Ok(builder.with_console_socket(flags.value("console-socket")).with_preserved_fds(preserved))
+}
+
+/// Writes `--pid-file`, whole or not at all: who waits for it reads it at once.
+///
+/// # Errors
+/// Why it cannot be written.
+pub(crate) fn write_pid(flags: &Flags, pid: Option<i32>) -> Result<(), String> {
+    let (Some(path), Some(pid)) = (flags.value("pid-file"), pid) else { return Ok(()) };
+    let path = absolute(path)?;
+    let failed = |cause: std::io::Error| format!("cannot write {}: {cause}", path.display());
+    let name = path.file_name().ok_or_else(|| format!("--pid-file names no file: {}", path.display()))?;
+    let new = path.with_file_name(format!(".{}", name.display()));
+    std::fs::write(&new, pid.to_string()).map_err(failed)?;
+    std::fs::rename(&new, &path).map_err(failed)
+}
+
+/// A path from where we were called.
+fn absolute(path: &str) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|cause| format!("cannot tell where {path} is: {cause}"))
+}
+
+/// Where libcontainer will put a container.
+fn cgroup(spec: &Value, id: &str) -> PathBuf {
+    let path = spec.pointer("/linux/cgroupsPath").and_then(Value::as_str).filter(|path| !path.is_empty());
+    path.map_or_else(|| PathBuf::from(format!(":youki:{id}")), PathBuf::from)
+}

@@ -1,0 +1,106 @@
+//! Control groups of version 2: made with their device filter before the container's first process is in them.
+//!
+//! libcontainer would make the group and filter nothing. The rest of the limits stays its work.
+#![allow(unsafe_code)]
+
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::{Component, Path, PathBuf};
+
+use libcgroups::common::{CgroupSetup, DEFAULT_CGROUP_ROOT, get_cgroup_setup};
+use nix::errno::Errno;
+
+/// Of `linux/bpf.h`.
+const BPF_PROG_LOAD: libc::c_int = 5;
+const BPF_PROG_ATTACH: libc::c_int = 8;
+const BPF_PROG_TYPE_CGROUP_DEVICE: u64 = 15;
+const BPF_CGROUP_DEVICE: u64 = 6;
+const BPF_F_ALLOW_MULTI: u64 = 2;
+
+/// Whether this machine's containers are in control groups of version 2.
+///
+/// # Errors
+/// What keeps that from being known.
+pub(crate) fn is_v2() -> Result<bool, String> {
+    let setup =
+        get_cgroup_setup().map_err(|cause| format!("cannot tell control groups in {DEFAULT_CGROUP_ROOT}: {cause}"))?;
+    Ok(matches!(setup, CgroupSetup::Unified))
+}
+
+/// Where a group lies; nothing for a path that climbs.
+pub(crate) fn folder(path: &Path) -> Option<PathBuf> {
+    let climbs = path.components().any(|part| matches!(part, Component::ParentDir));
+    (!climbs).then(|| Path::new(DEFAULT_CGROUP_ROOT).join(path.strip_prefix("/").unwrap_or(path)))
+}
+
+/// Makes a group, lends it its parents' controllers as far as they have any, and puts a device filter on it.
+///
+/// # Errors
+/// What could not be made, and where.
+pub(crate) fn prepare(path: &Path, program: &[u64]) -> Result<(), String> {
+    let full = folder(path).ok_or_else(|| format!("the control group {} climbs", path.display()))?;
+    let controllers = fs::read_to_string(Path::new(DEFAULT_CGROUP_ROOT).join("cgroup.controllers")).unwrap_or_default();
+    let mut parent = PathBuf::from(DEFAULT_CGROUP_ROOT);
+    for part in full.strip_prefix(DEFAULT_CGROUP_ROOT).into_iter().flatten() {
+        for controller in controllers.split_whitespace() {
+            // One that cannot be lent is missed by the limit that needs it.
+            let _ = fs::write(parent.join("cgroup.subtree_control"), format!("+{controller}"));
+        }
+        parent.push(part);
+        match fs::create_dir(&parent) {
+            Err(cause) if cause.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(format!("cannot make the control group {}: {cause}", parent.display()));
+            }
+            _ => {}
+        }
+    }
+    attach(&full, program)
+}
+
+/// Puts a device filter on a group that exists. All filters of a group and its parents must allow what is opened.
+///
+/// # Errors
+/// What the kernel does not let us do.
+pub(crate) fn attach(folder: &Path, program: &[u64]) -> Result<(), String> {
+    let failed = |what: &str, cause: &dyn std::fmt::Display| format!("cannot {what} {}: {cause}", folder.display());
+    let group = File::open(folder).map_err(|cause| failed("open the control group", &cause))?;
+    let license = c"Apache-2.0";
+    let mut load = [0_u64; 16];
+    load[0] = BPF_PROG_TYPE_CGROUP_DEVICE | (u64::try_from(program.len()).unwrap_or(u64::MAX) << 32);
+    load[1] = program.as_ptr() as u64;
+    load[2] = license.as_ptr() as u64;
+    let number = bpf(BPF_PROG_LOAD, &mut load).map_err(|cause| failed("load the device filter of", &cause))?;
+    // SAFETY: the kernel just gave us this descriptor; nobody else has it.
+    let loaded = unsafe { OwnedFd::from_raw_fd(number) };
+    let mut attach = [0_u64; 16];
+    attach[0] = half(group.as_raw_fd()) | (half(loaded.as_raw_fd()) << 32);
+    attach[1] = BPF_CGROUP_DEVICE | (BPF_F_ALLOW_MULTI << 32);
+    bpf(BPF_PROG_ATTACH, &mut attach).map(drop).map_err(|cause| failed("attach the device filter of", &cause))
+}
+
+fn half(number: RawFd) -> u64 {
+    number.unsigned_abs().into()
+}
+
+/// `bpf(2)`. `attributes` are the words of `union bpf_attr`.
+fn bpf(command: libc::c_int, attributes: &mut [u64; 16]) -> nix::Result<RawFd> {
+    // SAFETY: the kernel reads no more than we say, and what the words point at lives in our caller until this returns.
+    let answer = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), size_of_val(attributes)) };
+    Errno::result(answer).map(|number| RawFd::try_from(number).unwrap_or(-1))
+}
+
+/// A session keyring of the container's own, for all that comes of this process: the caller's keys stay outside. Kernels
+/// without keyrings, and seccomp filters around us, may have none to give.
+///
+/// # Errors
+/// Why there is none, where there should be.
+pub(crate) fn own_keyring(id: &str) -> Result<(), String> {
+    const JOIN_SESSION_KEYRING: libc::c_long = 1;
+    let name = std::ffi::CString::new(format!("_ses.{id}")).map_err(|_| "an id with a NUL".to_owned())?;
+    // SAFETY: the name is a C string that lives until this returns.
+    let answer = unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, name.as_ptr()) };
+    match Errno::result(answer) {
+        Ok(_) | Err(Errno::ENOSYS | Errno::EPERM) => Ok(()),
+        Err(cause) => Err(format!("cannot make the session keyring of {id}: {cause}")),
+    }
+}
