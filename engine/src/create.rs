@@ -78,17 +78,19 @@ fn make(call: &Call, root: &Path, detached: bool) -> Result<Container, String> {
     }
     let systemd = call.global.is("systemd-cgroup");
     let filter = if v2 { Some(filter::program(&filter::rules(&spec)?)) } else { None };
+    let group = group::folder(&cgroup(&spec, id));
+    // What fails early leaves these.
+    let clean = |why: String| {
+        let _ = std::fs::remove_dir_all(root.join(id));
+        let _ = group.as_ref().map(std::fs::remove_dir);
+        why
+    };
     if let Some(program) = filter.as_ref().filter(|_| !systemd) {
-        group::prepare(&cgroup(&spec, id), program)?;
+        group::prepare(&cgroup(&spec, id), program).map_err(clean)?;
     }
     let builder = builder(id, root, flags, Program::default())?.as_init(&bundle).with_systemd(systemd);
     let made = builder.with_detach(detached).with_no_pivot(flags.is("no-pivot")).build();
-    let mut container = made.map_err(|cause| {
-        // What fails early in libcontainer leaves these.
-        let _ = std::fs::remove_dir_all(root.join(id));
-        let _ = group::folder(&cgroup(&spec, id)).map(std::fs::remove_dir);
-        format!("cannot create {id}: {}", chain(&cause))
-    })?;
+    let mut container = made.map_err(|cause| clean(format!("cannot create {id}: {}", chain(&cause))))?;
     finished(&container, &spec, &bundle, flags, filter.filter(|_| systemd).as_deref()).map_err(|why| {
         let _ = container.delete(true);
         why

@@ -34,6 +34,12 @@ pub(crate) struct Rule {
     letters: i32,
 }
 
+impl Rule {
+    fn about_all(&self) -> bool {
+        self.kind.is_none() && self.major.is_none() && self.minor.is_none() && self.letters == ALL
+    }
+}
+
 /// Devices that every container may use, as libcontainer adds them to lists of version 1.
 const ALWAYS: [(i32, Option<i32>, Option<i32>, i32); 12] = [
     (CHAR, Some(1), Some(3), ALL),
@@ -107,6 +113,10 @@ pub(crate) fn program(rules: &[Rule]) -> Vec<u64> {
     ];
     for rule in rules.iter().rev().filter(|rule| rule.letters != 0) {
         code.extend(block(rule));
+        if rule.about_all() {
+            // The kernel refuses a program with instructions that nothing comes to.
+            return code;
+        }
     }
     code.extend([word(0xb7, R0, 0, 0, 0), word(0x95, 0, 0, 0, 0)]);
     code

@@ -77,7 +77,7 @@ impl Causes {
         }
     }
 
-    /// A message, with the causes it does not have yet, the first told first.
+    /// A message, with the first cause that was told and is not in it: what is told later wraps that.
     pub(crate) fn behind(self, message: String) -> String {
         let mut told = Vec::new();
         if let Some(reader) = self.0 {
@@ -85,15 +85,15 @@ impl Causes {
             let _ = reader.take(MOST as u64).read_to_end(&mut told);
         }
         let told = String::from_utf8_lossy(&told);
-        let mut full = message;
-        for line in told.lines() {
-            if !full.contains(line) {
-                let _ = write!(full, ": {line}");
-            }
-        }
-        full
+        let message = message.replace(WRAPPING, "");
+        let cause = told.lines().next().unwrap_or_default();
+        let cause = cause.strip_prefix("failed to initialize container process: ").unwrap_or(cause);
+        if cause.is_empty() || message.contains(cause) { message } else { format!("{message}: {cause}") }
     }
 }
+
+/// What libcontainer puts around every error of a container's first process.
+const WRAPPING: &str = "failed to create container: exec process failed with error error in executing process : ";
 
 /// Writes the errors among the events into the pipe, each as a line.
 struct Collector(Mutex<PipeWriter>);
