@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use integration::{Error, PROBE_ALL, QuiltOptions, Ran, Result, Runc, Scratch, Seen, Site, Spec, run, say};
+use integration::{Binaries, Error, PROBE_ALL, QuiltOptions, Ran, Result, Runc, Scratch, Seen, Site, Spec, run, say};
 use serde_json::{Value, json};
 
 use crate::verify::program;
@@ -207,6 +207,16 @@ fn lists_of_youki() -> Result<()> {
 #[test]
 fn youki_without_programs() -> Result<()> {
     holds("youki_without_programs", &fetched("youki"), V2, NOT_ENFORCED, "cgroupsv2_devices")
+}
+
+#[test]
+fn lists_of_the_engine() -> Result<()> {
+    holds("lists_of_the_engine", &Binaries::locate()?.engine, V1, ENFORCED, "")
+}
+
+#[test]
+fn programs_of_the_engine() -> Result<()> {
+    holds("programs_of_the_engine", &Binaries::locate()?.engine, V2, ENFORCED, "")
 }
 
 #[test]
