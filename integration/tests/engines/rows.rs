@@ -42,8 +42,8 @@ impl Yard {
         };
         let tools = Scratch::new()?;
         // Where the machine lacks a capability or a controller that engines take for granted.
-        let plain =
-            if row.low_level.starts_with("runc") { runc_that_gets_along(tools.path(), &low_level)? } else { low_level };
+        let gets_along = row.low_level.starts_with("runc") || row.low_level == "engine";
+        let plain = if gets_along { runc_that_gets_along(tools.path(), &low_level)? } else { low_level };
         let options = QuiltOptions { low_level: vec![plain.clone()], ..QuiltOptions::default() };
         let site = Site::with(|host| host.gpus(GPUS as u64), &options)?;
         let ground = Ground {
