@@ -11,8 +11,8 @@ use contract::config::{DEFAULT_PATH, Host};
 use shim::Setup;
 
 use crate::commands::{
-    audit, broker, cdi, check, completions, configure, contracts, cuda, demo, doctor, install_node, inventory, lease, manual,
-    report, source, stats, version,
+    audit, broker, cdi, check, completions, configure, contracts, cuda, demo, doctor, install_node, inventory, lease,
+    manual, report, source, stats, version,
 };
 use crate::exit::{Exit, Failure};
 use crate::handover;

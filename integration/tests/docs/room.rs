@@ -77,7 +77,7 @@ impl Room {
     /// What commands call: ours and Docker's client for this node, and what changes a machine by nothing.
     fn programs(&self) -> Result<()> {
         // Beside each other, as they are installed.
-        let Binaries { runtime, hook, helper } = Binaries::locate()?;
+        let Binaries { runtime, hook, helper, .. } = Binaries::locate()?;
         for (program, name) in [(runtime, "quilt-gpu-runtime"), (hook, "quilt-gpu-hook"), (helper, "quilt-gpu")] {
             let to = self.site.join("bin").join(name);
             // Seen from the machine, and below the node's root, where `configure` looks for it.

@@ -70,7 +70,8 @@ fn holds(node: &Node, runc: &Runc, image: &Image, home: &Path, id: &str, hooks: 
     let mut words = vec!["cdi", "generate"];
     words.extend(hooks.then_some("--hooks"));
     let file = node.site.quilt.cli(&words)?.checked()?.stdout;
-    let row = Row { case: String::new(), image: String::new(), words: ["loads", "lists", "keeps"].map(str::to_owned).into() };
+    let row =
+        Row { case: String::new(), image: String::new(), words: ["loads", "lists", "keeps"].map(str::to_owned).into() };
     let group = node.site.folder().file_name().unwrap_or_default().to_string_lossy().into_owned();
     let spec = Spec::new().cgroup(&format!("/{group}-{id}")).args(command(&row, image, &node.names));
     let bundle = Bundle::new(home, &injected(&file, &image.spec(spec))?, &image.rootfs)?;

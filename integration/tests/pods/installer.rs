@@ -1,6 +1,8 @@
 //! The installer on a node: a pod with the rights of `configs/kubernetes/installer.yaml` sees the node below a folder,
 //! and containerd does what it was told; an upgrade below a running pod; then everything as it was.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
