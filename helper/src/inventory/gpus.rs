@@ -106,11 +106,12 @@ fn own_node(
     let Some(minor) = held.minor else {
         return no(State::NodeMissing, "the driver does not tell its device minor, so its node is unknown");
     };
+    let of = held.uuid.as_ref().map_or_else(String::new, |uuid| format!(", the node of {uuid},"));
     dev.node(&format!("nvidia{minor}"), (gpu_major(facts), minor), Role::Compute).map_err(|trouble| match trouble {
         Trouble::Missing(path) => Unavailable::new(
             State::NodeMissing,
             format!(
-                "{path} does not exist; run `nvidia-modprobe -c {minor}`, or `quilt-gpu inventory refresh --make-nodes`"
+                "{path}{of} does not exist; run `nvidia-modprobe -c {minor}`, or `quilt-gpu inventory refresh --make-nodes`"
             ),
         ),
         Trouble::Mismatch(message) => {

@@ -80,10 +80,23 @@ pub(crate) type Lives = Vec<(String, Live)>;
 /// As [`discover`]. A driver that does not answer is a finding too.
 pub(crate) fn asked(host: &Host, earlier: Option<Inventory>, live: bool) -> Result<(Inventory, Lives), String> {
     let seen = read::seen(host)?;
+    if let Some(why) = blind(host, &seen, earlier.as_ref()) {
+        return Err(why);
+    }
     let answers = sources::ask(host, &with_nodes(host, seen.clone()), live);
     let gpus = merge::told(&answers).into_iter().flat_map(|told| &told.gpus);
     let lives = gpus.map(|gpu| (gpu.pci.clone(), gpu.live)).collect();
     Ok((with_nodes(host, Seen { answers, earlier, ..seen }), lives))
+}
+
+/// Why nothing was seen although there is something: an empty inventory must not take the place of a good one.
+fn blind(host: &Host, seen: &Seen, earlier: Option<&Inventory>) -> Option<String> {
+    let held = seen.facts.driver_gpus.len();
+    let known = earlier.map_or(0, |earlier| earlier.gpus.len());
+    let bus = host.path("sys/bus/pci/devices");
+    let there = held.max(known) == 0 || !seen.functions.is_empty() || std::path::Path::new(&bus).exists();
+    let words = format!("{bus} is not there, and this node has GPUs ({known} known, {held} held by the driver)");
+    (!there).then(|| format!("{words}; is /sys mounted, and [host] root right? What is known stays"))
 }
 
 fn with_nodes(host: &Host, seen: Seen) -> Inventory {

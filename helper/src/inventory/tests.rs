@@ -247,7 +247,7 @@ fn gpus_that_cannot_be_granted_say_why() {
         (
             |made| drop(made.nodes.remove("nvidia0")),
             State::NodeMissing,
-            "/dev/nvidia0 does not exist; run `nvidia-modprobe -c 0`",
+            "/dev/nvidia0, the node of GPU-0, does not exist; run `nvidia-modprobe -c 0`",
         ),
         (
             |made| drop(made.nodes.insert("nvidia0", AtName::Other("a regular file".into()))),

@@ -94,6 +94,7 @@ fn create(node: &Node, image: &Image, id: &str, cache: Option<&str>) -> Result<(
     must(entry["edits"].to_string().contains("libcuda.so.1"), entry)
 }
 
+/// D12: no ldconfig runs either, the node's or the image's, under any of its names.
 #[test]
 fn a_create_changes_nothing_but_its_own_in_every_image() -> Result<()> {
     if !root_for("a_create_changes_nothing_but_its_own_in_every_image") {

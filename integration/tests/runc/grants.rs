@@ -134,6 +134,39 @@ fn a_container_in_a_user_namespace_gets_its_gpu_by_bind() -> Result<()> {
     Ok(())
 }
 
+/// D39: nobody's file or variable says how a container is treated. Where no device filter can be made, because the runtime
+/// itself is in a user namespace, who wants a GPU is told so, and nobody else notices.
+#[test]
+fn d39_nested_in_a_user_namespace_is_said_and_keeps_nobody_without_gpus() -> Result<()> {
+    let test = "d39_nested_in_a_user_namespace_is_said_and_keeps_nobody_without_gpus";
+    let Some(bench) = Bench::new(test, 1)? else { return Ok(()) };
+    bench.see("first", &Spec::new().env("QUILT_GPU_COUNT", "1"))?;
+    let home = bench.site.join("xdg");
+    for tool in ["nvidia-container-runtime", "quilt-gpu"] {
+        std::fs::create_dir_all(home.join(tool)).unwrap();
+        std::fs::write(home.join(tool).join("config.toml"), "no-cgroups = true\n").unwrap();
+    }
+    for (id, spec, nested) in [
+        ("asking", Spec::new().env("QUILT_GPU_COUNT", "1"), false),
+        ("asking-nested", Spec::new().env("QUILT_GPU_COUNT", "1"), true),
+        ("plain-nested", Spec::new(), true),
+    ] {
+        let bundle = bench.bundle(id, &spec)?;
+        let quilt = bench.site.quilt.command();
+        let (key, value) = bench.site.quilt.env();
+        let mut command = Command::new("unshare");
+        command.args(if nested { &["--user", "--map-root-user"][..] } else { &["--mount"] });
+        command.arg(quilt.get_program()).args(["check", "--format", "json"]).arg(&bundle.path);
+        command.env(key, value).env("XDG_CONFIG_HOME", &home);
+        let answer = run(&mut command, None, Duration::from_secs(30))?;
+        let refused = id == "asking-nested";
+        assert_eq!(answer.stdout.contains("\"verdict\":\"refuse\""), refused, "{id}: {answer:?}");
+        let words = ["cgroup-no-filter", "runs inside a user namespace", "start GPU containers as root on the node"];
+        assert!(!refused || words.iter().all(|word| answer.stdout.contains(word)), "{id}: {answer:?}");
+    }
+    Ok(())
+}
+
 #[test]
 fn without_a_driver_a_request_is_told_so() -> Result<()> {
     let site = || Site::with(|host| host.gpus(2).no_driver(), &integration::QuiltOptions::default());

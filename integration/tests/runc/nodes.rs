@@ -83,6 +83,49 @@ fn d03_an_absolute_path_of_a_manifest_leads_somewhere_in_the_container() -> Resu
     Ok(())
 }
 
+/// A library as far as anybody looks who wants to know its class and its name.
+fn elf32(soname: &str) -> Vec<u8> {
+    let strings = format!("\0{soname}\0");
+    let (dynamic, length) = (52 + 2 * 32, strings.len() as u32);
+    let at = dynamic + 4 * 8;
+    let mut bytes = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x03\0\x01\0\0\0".to_vec();
+    let header = [0, 52, 0, 0, 32 << 16 | 52, 2, 0];
+    let segments = [[1, 0, 0, 0, at + length, at + length, 4, 4], [2, dynamic, dynamic, dynamic, 32, 32, 4, 4]];
+    let entries = [5, at, 10, length, 14, 1, 0, 0];
+    let words = header.iter().chain(segments.iter().flatten()).chain(&entries);
+    bytes.extend(words.flat_map(|word: &u32| word.to_le_bytes()));
+    bytes.extend(strings.bytes());
+    bytes
+}
+
+/// D10: what is 32-bit by its class, in whatever folder that no cache lists, goes where the image's 32-bit loader looks, for
+/// those who ask for it.
+#[test]
+fn d10_32_bit_libraries_go_to_the_32_bit_loader_alone() -> Result<()> {
+    let test = "d10_32_bit_libraries_go_to_the_32_bit_loader_alone";
+    let Some(bench) = bench(test, 1, "capabilities = 'compute,utility,graphics,compat32'")? else { return Ok(()) };
+    let narrow = format!("usr/lib32/libGLX_nvidia.so.{}", bench.site.files.version);
+    put(bench.site.host.root.join(&narrow), "");
+    fs::write(bench.site.host.root.join(&narrow), elf32("libGLX_nvidia.so.0")).unwrap();
+    bench.site.quilt.cli(&["inventory", "refresh"])?.checked()?;
+    for (capabilities, expected) in [("graphics,compat32", [true, true]), ("graphics", [true, false])] {
+        let spec = asking("1").env("QUILT_GPU_CAPABILITIES", capabilities).args(PROBE_ALL);
+        let bundle = bench.bundle(capabilities, &spec)?;
+        let loader = "\x7fELF\0/lib/i386-linux-gnu/\0/usr/lib/i386-linux-gnu/\0/lib/\0/usr/lib/\0\0\0\0\0";
+        put(bundle.path.join("rootfs/lib/ld-linux.so.2"), loader);
+        fs::create_dir_all(bundle.path.join("rootfs/usr/lib/i386-linux-gnu")).unwrap();
+        let seen = Seen::of(&bench.runc.whole_life(&capabilities.replace(',', "-"), &bundle)?)?;
+        let there = ["x86_64", "i386"].map(|machine| {
+            let at = format!("/lib/{machine}-linux-gnu/libGLX_nvidia.so.0");
+            seen.mount(&at).or_else(|| seen.mount(&format!("/usr{at}"))).is_some()
+        });
+        assert_eq!(there, expected, "{capabilities}");
+        let stray = ["/usr/lib/libGLX_nvidia.so.0", "/lib/libGLX_nvidia.so.0", "/usr/lib32/libGLX_nvidia.so.0"];
+        assert!(stray.iter().all(|path| seen.mount(path).is_none()), "{capabilities}");
+    }
+    Ok(())
+}
+
 /// A `run` has hooks that judge and verify: what we put there ourselves is no tenant's, in the strict profile too.
 #[test]
 fn run_keeps_what_policy_gives() -> Result<()> {

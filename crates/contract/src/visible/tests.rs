@@ -52,6 +52,12 @@ fn values() {
         ("GPU-A,gpu-a", "twice the same", "GPU-A"),
         ("0000:41:00.0", "by PCI address, in legacy mode", "0000:41:00.0"),
         ("GPU-7af", "an abbreviation, in legacy mode", "GPU-7af"),
+        // D25: a word is an id, which this node may not have.
+        ("1", "by index", "1"),
+        ("false", "an unknown device", "false"),
+        ("0,", "by index", "0"),
+        ("0, 1", "trimmed", "0,1"),
+        ("all,0", "the first of all and none decides", "all"),
         ("ALL", "in any case, in legacy mode", "all"),
     ] {
         let ours = match ours {

@@ -91,6 +91,35 @@ fn every_state_is_counted_under_its_name() {
     }
 }
 
+/// D25: indices and words of `NVIDIA_VISIBLE_DEVICES`. What this node does not have is another failure than what is taken.
+#[test]
+fn d25_names_of_tools_that_count_gpus() {
+    let node = inventory(1);
+    let named = |names: &[&str]| Request { source: Source::VisibleDevices, ..ids(names) };
+    for (names, taken, expected) in [
+        (&["0"][..], &[][..], Ok(())),
+        (&["0", "0"], &[], Ok(())),
+        (&["GPU-abcd0000"], &[], Ok(())),
+        (&["0"], &[0], Err((Code::CapacityFull, "1 GPU asked by name, 1 of them taken; 1 present, 0 free"))),
+        (&["1"], &[], Err((Code::UnknownGpu, "this node has 1 GPU and none of that name"))),
+        (&["0", "1"], &[], Err((Code::UnknownGpu, "this node has 1 GPU and none of that name"))),
+        (&["false"], &[], Err((Code::UnknownGpu, "this node has 1 GPU and none of that name"))),
+        (&["GPU-ffff"], &[], Err((Code::UnknownGpu, "this node has 1 GPU and none of that name"))),
+    ] {
+        let answer = ask(&node, taken, &named(names), &[]);
+        match expected {
+            Ok(()) => assert_eq!(answer.unwrap(), [0], "{names:?}"),
+            Err((code, words)) => {
+                let refusal = answer.unwrap_err();
+                assert_eq!((refusal.code, refusal.message.as_str()), (code, words), "{names:?}");
+                assert!(code != Code::UnknownGpu || refusal.help.contains("nvidia0, GPU-<uuid> or PCI"), "{refusal}");
+            }
+        }
+    }
+    let counted = ask(&node, &[], &count(2), &[]).unwrap_err();
+    assert_eq!((counted.code, counted.message.as_str()), (Code::UnknownGpu, "2 GPUs asked, this node has 1"));
+}
+
 #[test]
 fn grants() {
     let node = four();

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use contract::inventory::FileKind;
+use contract::inventory::{FileKind, Inventory};
 
 use super::*;
 use crate::demo::fixture;
@@ -69,7 +69,7 @@ fn a_root_on_disk() {
         (gpu.minor, gpu.uuid.as_deref(), gpu.model.as_deref(), gpu.numa, gpu.device_id.as_str()),
         (Some(3), Some("GPU-5d1f"), Some("NVIDIA A100"), Some(1), "0x20b0")
     );
-    assert!(gpu.unavailable.as_ref().is_some_and(|it| it.why.contains("dev/nvidia3 does not exist")), "{gpu:?}");
+    assert!(gpu.unavailable.as_ref().is_some_and(|it| it.why.contains("dev/nvidia3, the node of GPU-5d1f, does not exist")), "{gpu:?}");
     assert!(codes(&inventory).contains(&("library-missing", true)), "{:?}", inventory.findings);
 }
 
@@ -152,6 +152,30 @@ fn machines_whose_gpus_are_not_ours_to_give_are_named_and_stop() {
     }
 }
 
+/// D19: where the bus cannot be seen, what is known of the node stays, whoever asks anew and however often.
+#[test]
+fn d19_an_empty_look_takes_the_place_of_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    lay_out(root.path());
+    let known = discover(&host(root.path())).unwrap();
+    assert!(!known.gpus.is_empty());
+    let look = |earlier: &Inventory| super::super::asked(&host(root.path()), Some(earlier.clone()), false);
+    let bus = root.path().join("sys/bus/pci/devices");
+    fs::rename(&bus, root.path().join("away")).unwrap();
+    for earlier in [&known, &Inventory::default()] {
+        // The driver holds GPUs: that there is nothing cannot be.
+        let why = look(earlier).err().unwrap();
+        assert!(why.contains("sys/bus/pci/devices is not there") && why.contains("is /sys mounted"), "{why}");
+    }
+    fs::remove_dir_all(root.path().join("proc/driver/nvidia")).unwrap();
+    assert!(look(&known).is_err());
+    // A machine without PCI.
+    assert_eq!(look(&Inventory::default()).unwrap().0.gpus, []);
+    // One whose last GPU was taken out.
+    fs::create_dir(&bus).unwrap();
+    assert_eq!(look(&known).unwrap().0.gpus, []);
+}
+
 #[test]
 fn sockets_and_firmware_are_found_and_somebody_elses_folder_is_not() {
     let root = tempfile::tempdir().unwrap();
@@ -175,8 +199,9 @@ fn sockets_and_firmware_are_found_and_somebody_elses_folder_is_not() {
     );
 }
 
+/// D13
 #[test]
-fn a_driver_root_without_a_driver_is_named_and_nothing_is_taken_from_elsewhere() {
+fn d13_a_driver_root_without_a_driver_is_named_and_nothing_is_taken_from_elsewhere() {
     let root = tempfile::tempdir().unwrap();
     lay_out(root.path());
     put(root.path(), &format!("usr/lib64/libcuda.so.{VERSION}"), &fixture::elf("libcuda.so.1"));
@@ -187,5 +212,10 @@ fn a_driver_root_without_a_driver_is_named_and_nothing_is_taken_from_elsewhere()
         assert_eq!(inventory.libraries, [], "{folder}");
         let finding = inventory.findings.iter().find(|finding| finding.code == code).unwrap();
         assert!(finding.stops && finding.message.contains(&driver_root), "{finding:?}");
+        let told =
+            format!("[host] driver_root {driver_root} holds no driver libraries, and {}/usr/", root.path().display());
+        let end = " is there; if that is the driver, take driver_root out";
+        let whole = finding.message.starts_with(&told) && finding.message.ends_with(end);
+        assert!(code != "driver-root-empty" || whole, "{finding:?}");
     }
 }
