@@ -69,7 +69,10 @@ fn a_root_on_disk() {
         (gpu.minor, gpu.uuid.as_deref(), gpu.model.as_deref(), gpu.numa, gpu.device_id.as_str()),
         (Some(3), Some("GPU-5d1f"), Some("NVIDIA A100"), Some(1), "0x20b0")
     );
-    assert!(gpu.unavailable.as_ref().is_some_and(|it| it.why.contains("dev/nvidia3, the node of GPU-5d1f, does not exist")), "{gpu:?}");
+    assert!(
+        gpu.unavailable.as_ref().is_some_and(|it| it.why.contains("dev/nvidia3, the node of GPU-5d1f, does not exist")),
+        "{gpu:?}"
+    );
     assert!(codes(&inventory).contains(&("library-missing", true)), "{:?}", inventory.findings);
 }
 
