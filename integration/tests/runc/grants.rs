@@ -160,7 +160,7 @@ fn d39_nested_in_a_user_namespace_is_said_and_keeps_nobody_without_gpus() -> Res
         command.env(key, value).env("XDG_CONFIG_HOME", &home);
         let answer = run(&mut command, None, Duration::from_secs(30))?;
         let refused = id == "asking-nested";
-        assert_eq!(answer.stdout.contains("\"verdict\":\"refuse\""), refused, "{id}: {answer:?}");
+        assert_eq!(answer.stdout.contains("\"verdict\": \"refuse\""), refused, "{id}: {answer:?}");
         let words = ["cgroup-no-filter", "runs inside a user namespace", "start GPU containers as root on the node"];
         assert!(!refused || words.iter().all(|word| answer.stdout.contains(word)), "{id}: {answer:?}");
     }
