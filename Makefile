@@ -14,7 +14,7 @@ ENGINES := daemon.json containerd-version-2.toml containerd-version-3.toml crio.
 # What a cluster is told, under share/quilt-gpu/kubernetes.
 MANIFESTS := $(notdir $(wildcard configs/kubernetes/*))
 # What looks at the GPUs before engines start, and tells engines of them that ask by CDI.
-UNITS   := quilt-gpu-inventory.service quilt-gpu-cdi.service
+UNITS   := quilt-gpu-inventory.service quilt-gpu-cdi.service quilt-gpu-broker.socket quilt-gpu-broker.service
 
 .PHONY: build static dynamic prepare demo test bench conformance fuzz gpu-prepare gpu browser lint install uninstall clean
 .PHONY: packages packages-test image

@@ -38,7 +38,7 @@ life() {
     within "$root" quilt-gpu-runtime --version >/dev/null || failed "$kind: the runtime does not start"
     local file
     for file in usr/share/man/man1/quilt-gpu.1.gz usr/share/bash-completion/completions/quilt-gpu usr/share/doc/quilt-gpu/sbom.cdx.json \
-        usr/lib/systemd/system/quilt-gpu-inventory.service usr/lib/udev/rules.d/71-quilt-gpu.rules usr/lib/tmpfiles.d/quilt-gpu.conf; do
+        usr/lib/systemd/system/quilt-gpu-inventory.service usr/lib/systemd/system/quilt-gpu-broker.socket usr/lib/udev/rules.d/71-quilt-gpu.rules usr/lib/tmpfiles.d/quilt-gpu.conf; do
         [ -s "$root/$file" ] || failed "$kind: no $file"
     done
     within "$root" quilt-gpu configure docker --default >/dev/null

@@ -244,6 +244,18 @@ fn units_run_before_engines() {
     assert!(of(cdi, "ExecStart").starts_with("/usr/local/bin/quilt-gpu cdi generate --output /run/cdi/"));
 }
 
+/// The runtime asks where systemd listens.
+#[test]
+fn the_broker_listens_where_it_is_asked() {
+    let (socket, service) = (config("systemd/quilt-gpu-broker.socket"), config("systemd/quilt-gpu-broker.service"));
+    let asked =
+        config("config.toml").lines().find_map(|line| line.strip_prefix("#socket = ").map(str::to_owned)).unwrap();
+    assert!(
+        socket.contains(&format!("\nListenStream={}\n", asked.trim_matches('"'))) && socket.contains("\nAccept=no\n")
+    );
+    assert!(service.contains("\nExecStart=/usr/local/bin/quilt-gpu broker\n"));
+}
+
 const UNITS: [&str; 2] = ["quilt-gpu-inventory", "quilt-gpu-cdi"];
 const ENGINES: [&str; 5] = ["docker", "containerd", "crio", "podman-restart", "kubelet"];
 
@@ -256,7 +268,11 @@ fn systemd_takes_the_units() -> Result<()> {
         return Ok(());
     }
     let scratch = Scratch::new()?;
-    for unit in UNITS {
+    // The service names its socket, and is looked at with it.
+    fs::write(scratch.join("quilt-gpu-broker.socket"), config("systemd/quilt-gpu-broker.socket")).unwrap();
+    for (unit, timeout) in
+        UNITS.map(|unit| (unit, "TimeoutStartSec=")).into_iter().chain([("quilt-gpu-broker", "TimeoutStopSec=")])
+    {
         let path = scratch.join(format!("{unit}.service"));
         let verified = |text: &str| -> Result<(bool, String)> {
             fs::write(&path, text).unwrap();
@@ -267,7 +283,7 @@ fn systemd_takes_the_units() -> Result<()> {
             config(&format!("systemd/{unit}.service")).replace("/usr/local/bin/quilt-gpu ", "/bin/true ");
         let (fine, said) = verified(&with_program)?;
         assert!(fine && !said.contains(&format!("{unit}.service:")), "{said}");
-        let (_, said) = verified(&with_program.replace("TimeoutStartSec=", "TimeoutStartSec=lots"))?;
+        let (_, said) = verified(&with_program.replace(timeout, &format!("{timeout}lots")))?;
         assert!(said.contains(&format!("{unit}.service")), "a mistake is told: {said}");
     }
     Ok(())

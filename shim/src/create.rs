@@ -88,7 +88,7 @@ pub(crate) fn steps<T>(
         {
             continue;
         }
-        turn.end(ledger.as_ref().ok(), || run.creator());
+        turn.end(ledger.as_ref().ok(), || run.holder());
         return match made {
             Ok(made) => last(made),
             Err(mut refusals) => {

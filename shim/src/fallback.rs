@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use contract::request::{Asked, Fallback, Request};
 use contract::{Code, Note, Refusal};
 use ledger::{Holder, Ledger, Mark, Place};
-use node::process::Process;
 
 /// The turns of one create.
 #[derive(Default)]
@@ -81,10 +80,10 @@ impl Turn {
     }
 
     /// Leaves the queue.
-    pub(crate) fn end(&self, ledger: Option<&Ledger>, creator: impl FnOnce() -> Process) {
+    pub(crate) fn end(&self, ledger: Option<&Ledger>, holder: impl FnOnce() -> Holder) {
         if let (Some(_), Some(ledger)) = (&self.queued, ledger) {
             // What stays is found to be dead by whoever looks next.
-            let _ = ledger.leave_queue(creator());
+            let _ = ledger.leave_queue(&holder());
         }
     }
 }

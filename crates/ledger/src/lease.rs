@@ -304,6 +304,7 @@ pub(crate) fn standing(lease: &Lease, token: Token, machine: &dyn Liveness) -> S
             let remains = remains(state_root, container, cgroup, made, machine);
             match remains.or_else(|| held_open(lease, made, machine)) {
                 Some(why) => Standing::Held(why),
+                None if is_rootless(state_root) => Standing::Gone("its create and its first process ended".to_owned()),
                 None if overdue => {
                     Standing::Gone("nobody creates it, it has no state folder, and its cgroup is empty".to_owned())
                 }

@@ -311,12 +311,8 @@ impl Ledger {
     ) -> Result<Vec<Granted>, Refusal> {
         let Taker { tag, holder, .. } = *taker;
         let boot = self.machine.boot_id().map_err(|e| Refusal::internal("ledger", &e))?;
-        let me = match holder {
-            HeldBy::Container { pid, start, .. } => Some(Process { pid: *pid, start: *start }),
-            _ => None,
-        };
         let choose = |listing: &[String]| {
-            let ahead = self.ahead(locked, listing, me)?;
+            let ahead = self.ahead(locked, listing, Some(holder))?;
             let leases: Vec<Name> = in_order(listing).into_iter().filter(|lease| !open.contains(&lease.slot)).collect();
             self.choose(&leases, &ahead, inventory, request, taker)
         };

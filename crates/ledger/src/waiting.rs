@@ -104,14 +104,15 @@ impl Ledger {
         }
     }
 
-    /// Takes a process out of the queue.
+    /// Takes a container out of the queue, as its creator put it there.
     ///
     /// # Errors
     /// The state folder fails.
-    pub fn leave_queue(&self, process: Process) -> Result<(), LedgerError> {
+    pub fn leave_queue(&self, holder: &Holder) -> Result<(), LedgerError> {
+        let me = holder.held_by(&*self.machine);
         let locked = self.lock()?;
         for (_, name) in tickets(&files::names(&self.path("leases"))?) {
-            if self.waiter(name).is_some_and(|waiter| waiter.process() == Some(process)) {
+            if self.waiter(name).is_some_and(|waiter| waiter.is(&me)) {
                 locked.remove(&format!("leases/{name}"))?;
             }
         }
@@ -145,17 +146,17 @@ impl Ledger {
         }
     }
 
-    /// Who waits before a process that waits, or before one that does not: all. The dead leave the queue.
+    /// Who waits before a container that waits, or before one that does not: all. The dead leave the queue.
     pub(crate) fn ahead(
         &self,
         locked: &Locked,
         listing: &[String],
-        me: Option<Process>,
+        me: Option<&HeldBy>,
     ) -> Result<Vec<Waiter>, LedgerError> {
         let mut ahead = Vec::new();
         for (_, name) in tickets(listing) {
             match self.waiter(name) {
-                Some(waiter) if me.is_some() && waiter.process() == me => break,
+                Some(waiter) if me.is_some_and(|me| waiter.is(me)) => break,
                 Some(waiter) if self.waits(&waiter) => ahead.push(waiter),
                 _ => {
                     locked.remove(&format!("leases/{name}"))?;
@@ -194,6 +195,17 @@ impl Waiter {
     #[must_use]
     pub fn name(&self) -> &str {
         self.holder.name()
+    }
+
+    /// Whether it is this container, by the same creator: an engine's daemon creates many at a time.
+    fn is(&self, other: &HeldBy) -> bool {
+        match (&self.holder, other) {
+            (
+                HeldBy::Container { container, state_root, pid, start, .. },
+                HeldBy::Container { container: id, state_root: root, pid: number, start: time, .. },
+            ) => (container, state_root, pid, start) == (id, root, number, time),
+            _ => false,
+        }
     }
 
     fn process(&self) -> Option<Process> {

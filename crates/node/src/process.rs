@@ -215,6 +215,37 @@ mod tests {
     }
 
     #[test]
+    fn a_process_is_its_users_in_their_user_namespaces_too() {
+        let own = nix::unistd::getuid().as_raw();
+        assert!(is_of(std::process::id(), own));
+        assert!(!is_of(std::process::id(), 61_234) && !is_of(u32::MAX, own));
+        if !is_nodes_root() {
+            println!("skipped: only root runs programs as others");
+            return;
+        }
+        assert!(!is_of(1, 61_234));
+        // As another user, who makes a user namespace; root gives it ids, and it becomes one of those, who is nobody's outside.
+        let script = "echo; read line; exec setpriv --reuid 0 --regid 0 --clear-groups sh -c 'echo; exec sleep 60'";
+        let words = ["--reuid", "61234", "--regid", "61234", "--clear-groups", "unshare", "--user", "sh", "-c", script];
+        let mut command = Command::new("setpriv");
+        let command = command.args(words).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let said = |child: &mut std::process::Child| {
+            std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        };
+        said(&mut child);
+        for map in ["uid_map", "gid_map"] {
+            std::fs::write(format!("/proc/{}/{map}", child.id()), "0 712000 10").unwrap();
+        }
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
+        said(&mut child);
+        let found = [712_000, 61_234, 61_235, 0].map(|uid| is_of(child.id(), uid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, [true, true, false, false]);
+    }
+
+    #[test]
     fn a_zombie_is_not() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let start = start_time(child.id()).unwrap();

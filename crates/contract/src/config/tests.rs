@@ -188,7 +188,10 @@ fn owners_and_internal_gpus_are_tables() {
     assert_eq!((config.request.max_per_owner, config.request.max_wait_seconds), (3, 60));
     assert_eq!((config.owners.0.len(), config.internal.0.len()), (1, 1));
     for (from, to, part) in [
-        ("namespace='red'", "", "/owners/0: it must say namespace or state_root"),
+        ("namespace='red'", "", "/owners/0: it must say namespace, state_root or uid"),
+        ("namespace='red'", "namespace='red'\nuid=1", "/owners/0: a user's containers have no namespace"),
+        ("namespace='red'", "uid='root'", "/owners/0/uid"),
+        ("[capacity]", "[broker]\nsocket='run/x'\n[capacity]", "/broker/socket: \"run/x\" is not an absolute path"),
         ("name='team-a'", "name='team:a'", "/owners/0: its name must be letters"),
         ("name='team-a'", "nam='team-a'", "/owners/0"),
         ("gpus=['nvidia0']", "", "/internal/0: it must name gpus or a kind"),
@@ -209,6 +212,9 @@ fn owners_and_internal_gpus_are_tables() {
     for id in ["0000:41:00.0", "41:00.0", "NVIDIA12", "GPU-5d1f0c2e-11aa-4b6c-9d3e-0a1b2c3d4e5f"] {
         good(&text.replace("nvidia0", id));
     }
+    let config = good("[broker]\nallow=['alice','uid:7']\n[[owners]]\nname='alice'\nuid=1000\n");
+    assert_eq!(["alice", "uid:7", "uid:1000", "*"].map(|who| config.broker.lets(who)), [true, true, false, false]);
+    assert!(!Config::default().broker.lets("uid:0") && good("[broker]\nallow=['*']\n").broker.lets("uid:1000"));
     // What comes after a mistake may have narrowed what stands before it.
     assert!(Config::read(format!("{text}[[[").as_bytes()).0.owners.0.is_empty());
 }

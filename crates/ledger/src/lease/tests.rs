@@ -55,6 +55,27 @@ fn a_container_is_gone_only_when_nothing_is_left() {
     assert!(matches!(judge(&with), Standing::Gone(_)), "another boot ends it, whatever else is unknown");
 }
 
+/// A user's folder is not looked at, and no cgroup is theirs alone: the broker's leases rest on processes.
+#[test]
+fn a_user_without_root_has_gpus_as_long_as_a_process_lives() {
+    let world = World::new();
+    let mut lease = container(None);
+    let HeldBy::Container { state_root, .. } = &mut lease.holder else { panic!() };
+    *state_root = crate::store::users_root(1000, "/r");
+    assert!(lease.holder.is_rootless() && !container(None).holder.is_rootless());
+    let HeldBy::Container { made, .. } = &mut lease.holder else { panic!() };
+    *made = Some(Made { init: Some((8, 9)), ..Made::here(&world) });
+    let judge = || match standing(&lease, Token::Void, &world) {
+        Standing::Held(why) | Standing::Gone(why) => why,
+    };
+    world.with(|w| (w.folders.insert("/r/c".into()), w.folders.insert("uid:1000:/r/c".into())));
+    assert_eq!(judge(), "its create and its first process ended");
+    for (pid, words) in [(5, "its create still runs"), (8, "its first process 8 is there")] {
+        world.with(|w| w.alive = [pid].into());
+        assert!(judge().contains(words), "{}", judge());
+    }
+}
+
 #[test]
 fn who_sees_another_world_cannot_say_that_a_container_is_gone() {
     let world = World::new();

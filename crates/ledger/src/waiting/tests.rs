@@ -42,15 +42,35 @@ fn who_came_first_is_served_first() {
     assert_eq!(code(ledger.grant(&node, &count(1), &d)), "CAPACITY_FULL/capacity");
     assert_eq!(code(ledger.acquire_named(&node, &count(1), "vm:x")), "CAPACITY_FULL/capacity");
     assert_eq!(code(ledger.grant(&node, &count(2), &b)), format!("{} {}", GPU[0], GPU[1]));
-    ledger.leave_queue(b.creator).unwrap();
+    ledger.leave_queue(&b).unwrap();
     ledger.release(&b.key).unwrap();
     // One stays aside for the next of the queue; the other is anybody's.
     assert_eq!(code(ledger.grant(&node, &count(1), &d)), GPU[1]);
     assert_eq!(code(ledger.grant(&node, &count(1), &e)), "CAPACITY_FULL/capacity");
     assert_eq!(code(ledger.grant(&node, &count(1), &c)), GPU[0]);
-    ledger.leave_queue(c.creator).unwrap();
+    ledger.leave_queue(&c).unwrap();
     assert!(ledger.waiters().unwrap().is_empty());
     assert_eq!(ledger.leases().unwrap().len(), 2);
+}
+
+/// An engine's service makes its containers all by itself: each of them is one who waits.
+#[test]
+fn one_process_waits_for_each_of_its_containers() {
+    let (dir, world, node) = (state(), World::new(), inventory(2));
+    let ledger = ledger(&dir, &world);
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|id| holder(&world, id, 7));
+    ledger.grant(&node, &count(2), &a).unwrap();
+    ledger.queue(&count(2), &b, 30).unwrap();
+    ledger.queue(&count(1), &c, 30).unwrap();
+    ledger.release(&a.key).unwrap();
+    for later in [&c, &d] {
+        assert_eq!(code(ledger.grant(&node, &count(1), later)), "CAPACITY_FULL/capacity", "{}", later.container);
+    }
+    ledger.leave_queue(&d).unwrap();
+    ledger.leave_queue(&b).unwrap();
+    let left: Vec<String> = ledger.waiters().unwrap().into_iter().map(|waiter| waiter.name().to_owned()).collect();
+    assert_eq!(left, ["c"]);
+    assert_eq!(code(ledger.grant(&node, &count(1), &c)), GPU[0]);
 }
 
 #[test]
@@ -65,7 +85,7 @@ fn nobody_waits_for_what_he_does_not_want() {
     assert_eq!(code(ledger.grant(&node, &ids(&["nvidia2"]), &c)), "CAPACITY_FULL/capacity");
     assert_eq!(code(ledger.grant(&node, &count(1), &c)), GPU[3]);
     // What can never be had keeps nobody from anything.
-    ledger.leave_queue(b.creator).unwrap();
+    ledger.leave_queue(&b).unwrap();
     ledger.queue(&count(9), &b, 30).unwrap();
     ledger.queue(&ids(&["nvidia0"]), &b, 30).unwrap();
     ledger.release(&c.key).unwrap();
@@ -111,7 +131,7 @@ fn the_dead_and_the_late_leave_the_queue() {
     ledger.queue(&count(1), &b, 30).unwrap();
     std::fs::write(ledger.path("leases").join("wait-0000000000"), "{").unwrap();
     std::fs::write(ledger.path("leases").join("wait-x"), "{").unwrap();
-    ledger.leave_queue(b.creator).unwrap();
+    ledger.leave_queue(&b).unwrap();
     assert_eq!(code(ledger.grant(&node, &count(1), &c)), GPU[0], "what cannot be read is nobody");
 }
 
@@ -143,8 +163,8 @@ fn a_place_that_was_taken_away_is_taken_again() {
         assert_eq!(order(), ["b", "c"]);
     }
     // Its number is another's: it is not taken from him.
-    ledger.leave_queue(b.creator).unwrap();
-    ledger.leave_queue(c.creator).unwrap();
+    ledger.leave_queue(&b).unwrap();
+    ledger.leave_queue(&c).unwrap();
     ledger.queue(&count(1), &c, 30).unwrap();
     ledger.keep(&mut place);
     assert_eq!(order(), ["c", "b"]);
@@ -345,7 +365,7 @@ fn the_ceiling_comes_before_the_queue() {
     assert_eq!(code(ledger.grant(&node, &count(1), &of(blue, "f"))), GPU[3]);
     // The queue lets red have what is kept; then its others keep nothing, though it has ended but for a process.
     assert_eq!(code(ledger.grant(&node, &count(2), &of(red, "d"))), GPU[..2].join(" "));
-    ledger.leave_queue(of(red, "d").creator).unwrap();
+    ledger.leave_queue(&of(red, "d")).unwrap();
     ledger.release(&of(blue, "c").key).unwrap();
     world.with(|w| w.busy_cgroups.insert("/box/d".into()));
     assert!(ledger.release(&of(red, "d").key).unwrap().is_empty());
@@ -435,7 +455,7 @@ proptest! {
                         Ok(gpus) => {
                             granted.insert(who, (pcis(&gpus), request.terms.sharing == Sharing::Owner));
                             queue.retain(|(other, _)| *other != who);
-                            ledger.leave_queue(me.creator).unwrap();
+                            ledger.leave_queue(&me).unwrap();
                             if let (Some(first), Some(true)) = (&first, had) {
                                 prop_assert!(could(first), "{:?} was overtaken by {}", first, who);
                             }
