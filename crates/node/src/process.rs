@@ -226,7 +226,19 @@ mod tests {
         assert!(!is_of(1, 61_234));
         // As another user, who makes a user namespace; root gives it ids, and it becomes one of those, who is nobody's outside.
         let script = "echo; read line; exec setpriv --reuid 0 --regid 0 --clear-groups sh -c 'echo; exec sleep 60'";
-        let words = ["--reuid", "61234", "--regid", "61234", "--clear-groups", "unshare", "--user", "sh", "-c", script];
+        let words = [
+            "--reuid",
+            "61234",
+            "--regid",
+            "61234",
+            "--clear-groups",
+            "unshare",
+            "--user",
+            "--keep-caps",
+            "sh",
+            "-c",
+            script,
+        ];
         let mut command = Command::new("setpriv");
         let command = command.args(words).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
         let mut child = command.spawn().unwrap();
