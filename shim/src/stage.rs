@@ -123,7 +123,8 @@ pub fn run(call: &Call, mut stdin: impl Read) -> Result<Vec<u8>, Vec<Refusal>> {
     let state = state.map_err(|why| unread("state", why))?;
     let pid = state.pid.ok_or_else(|| unread("state", "it names no process".to_owned()))?;
     let bundle = bundle_of(&state).map_err(|refusal| vec![refusal])?;
-    let key = call.key.clone().or_else(|| prepared(&setup, ledger.as_ref()?, &state.id, &bundle));
+    let known = |ledger| prepared(&setup, ledger, &state.id, &bundle).or_else(|| elsewhere(ledger, &state.id, &bundle));
+    let key = call.key.clone().or_else(|| known(ledger.as_ref()?));
     let told = judge(key.as_ref(), &setup, (&state.id, pid), &bundle, ledger.as_ref());
     if let (Some(key), Some(first)) = (&key, told.as_ref().err().and_then(|refusals| refusals.first())) {
         record::failed_check(&setup, key, &state.id, &first.message);
@@ -136,6 +137,16 @@ fn prepared(setup: &Setup, ledger: &Ledger, id: &str, bundle: &Bundle) -> Option
     let key = key_for_hook(setup, id)?;
     let is_known = !matches!(ledger.contract(&key), Ok(None)) || original_of(ledger, &key, bundle).is_some();
     is_known.then_some(key)
+}
+
+/// The key of a container that the runtime made under another state root than its own default: CRI-O has one for each class,
+/// and calls its hooks in all of them.
+fn elsewhere(ledger: &Ledger, id: &str, bundle: &Bundle) -> Option<Key> {
+    let is_it = |key: &Key| {
+        let named = ledger.state_folder(key).is_some_and(|folder| folder.file_name().is_some_and(|name| name == id));
+        named && original_of(ledger, key, bundle).is_some_and(|own| Path::new(&own.config_path) == bundle.config())
+    };
+    ledger.keys().ok()?.into_iter().find(is_it)
 }
 
 /// The original of what we wrote, or what an engine wrote that was given it.

@@ -203,3 +203,52 @@ fn the_hook_keeps_nothing_of_whoever_starts_it() -> Result<()> {
     assert_eq!((fds, cwd.as_path()), (3, Path::new("/")));
     Ok(())
 }
+
+/// CRI-O knows the stages `createRuntime` and `poststop`, and calls them for every runtime class. What asks by annotation is
+/// served by the class alone; in all others the hook closes what it closes elsewhere.
+#[test]
+fn cri_o_serves_by_its_class_and_the_hook_judges_all_others() -> Result<()> {
+    let Some(bench) = Bench::new("cri_o_serves_by_its_class_and_the_hook_judges_all_others", 2)? else { return Ok(()) };
+    let (hook, config) = (bench.site.quilt.hook(), bench.site.quilt.config());
+    let called = |stage: &str| json!([{"path": hook, "args": ["quilt-gpu-hook", stage, "--config", config], "env": ["QUILT_GPU_HOOK=1"]}]);
+    let hooks = json!({"createRuntime": called("createRuntime"), "poststop": called("poststop")});
+    let of_pod = |kind: &str, asks: bool| {
+        let spec = Spec::new()
+            .annotation("io.kubernetes.cri-o.ContainerType", kind)
+            .annotation("io.kubernetes.cri-o.Namespace", "default")
+            .annotation("io.kubernetes.container.name", "train")
+            .annotation("io.kubernetes.pod.uid", "9ad2b4a0-0c5c-4d3c-8d8a-000000000001");
+        let spec = if asks { spec.annotation("quilt.gpu/count.train", "1") } else { spec };
+        let hooks = hooks.clone();
+        spec.edit(move |spec| spec["hooks"] = hooks).args(PROBE_ALL)
+    };
+    let plain = Runc::new(RUNC, bench.site.join("plain-crio"))?;
+    let node = bench.site.host.node("nvidia0");
+    for (id, spec, class, expected) in [
+        ("sandbox", of_pod("sandbox", true), false, Ok(0)),
+        ("other", of_pod("container", false), false, Ok(0)),
+        ("other-asks", of_pod("container", true), false, Err(["POLICY", "runtime quilt-gpu"])),
+        (
+            "other-binds",
+            of_pod("container", false).bind(&node, "/x", &[]),
+            false,
+            Err(["TENANT_GPU_MOUNT", "/mounts/"]),
+        ),
+        ("class-sandbox", of_pod("sandbox", true), true, Ok(0)),
+        ("class", of_pod("container", false), true, Ok(0)),
+        ("class-asks", of_pod("container", true), true, Ok(1)),
+    ] {
+        let runc = if class { &bench.runc } else { &plain };
+        let ran = runc.run(id, &bench.bundle(id, &spec)?)?;
+        match expected {
+            Ok(gpus) => assert_eq!(Seen::of(&ran.checked()?.stdout)?.gpus()?.len(), gpus, "{id}"),
+            Err(words) => {
+                assert!(!ran.ok() && ran.stdout.is_empty(), "{id}: {ran:?}");
+                assert!(words.iter().all(|word| ran.stderr.contains(word)), "{id}: {}", ran.stderr);
+            }
+        }
+        assert_eq!(runc.state(id)?, None, "{id}");
+        bench.site.wait_no_leases()?;
+    }
+    Ok(())
+}

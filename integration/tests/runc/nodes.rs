@@ -126,6 +126,36 @@ fn d10_32_bit_libraries_go_to_the_32_bit_loader_alone() -> Result<()> {
     Ok(())
 }
 
+/// G6: EGL and Vulkan are told of the granted GPUs alone, by their minors, and programs without them of nothing. A volume's
+/// profiles stay the tenant's, and nothing stays in the bundle.
+#[test]
+fn egl_and_vulkan_see_granted_gpus() -> Result<()> {
+    let place = "/etc/nvidia/nvidia-application-profiles-rc.d/10-container.conf";
+    let draws = |gpus: &str| Spec::new().env("QUILT_GPU_IDS", gpus).env("QUILT_GPU_CAPABILITIES", "graphics");
+    let profile =
+        |mask: u8| format!("{{\"rules\":[{{\"pattern\":[],\"profile\":[\"EGLVisibleDGPUDevices\",{mask}]}}]}}\n");
+    for (policy, shows) in [("", false), ("\nshow_other_gpus = true", true)] {
+        let policy = format!("capabilities = 'compute,utility,graphics'{policy}");
+        let Some(bench) = bench("egl_and_vulkan_see_granted_gpus", 3, &policy)? else { return Ok(()) };
+        let volume = bench.site.join("volume");
+        fs::create_dir(&volume).unwrap();
+        for (id, spec, told) in [
+            ("first", draws("nvidia0"), Some(profile(1))),
+            ("two", draws("nvidia1,nvidia2"), Some(profile(6))),
+            ("read-only", draws("nvidia2").edit(|spec| spec["root"]["readonly"] = true.into()), Some(profile(4))),
+            ("volume", draws("nvidia0").bind(&volume, "/etc/nvidia", &[]), None),
+            ("computes", asking("1"), None),
+        ] {
+            let bundle = bench.bundle(id, &spec.args(["sh", "-c", &format!("cat {place} || true")]))?;
+            let said = bench.runc.whole_life(id, &bundle)?;
+            assert_eq!(said, told.filter(|_| !shows).unwrap_or_default(), "{id}, {policy}");
+            let left = bundle.path.join("quilt-gpu.application-profile.json");
+            assert!(!left.exists() && fs::read_dir(&volume).unwrap().next().is_none(), "{id}: left behind");
+        }
+    }
+    Ok(())
+}
+
 /// A `run` has hooks that judge and verify: what we put there ourselves is no tenant's, in the strict profile too.
 #[test]
 fn run_keeps_what_policy_gives() -> Result<()> {

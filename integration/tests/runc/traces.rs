@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use integration::{Error, QuiltOptions, Result, Rootfs, Site, Spec, attribute};
 use serde_json::Value;
 
+use crate::verify::{FORGETFUL, change_low_level, program};
 use crate::{Bench, bytes};
 
 fn text(path: &Path) -> Result<String> {
@@ -90,6 +91,16 @@ fn d18_the_folders_of_other_gpus_are_masked() -> Result<()> {
     bench.runc.wait_stopped("masked")?;
     assert_eq!(text(&bundle.path.join("stdout"))?, "", "something of the other GPU is seen");
     bench.runc.delete("masked", true)?.checked()?;
+
+    // A low-level runtime that forgets ours alone is caught.
+    let forgets = FORGETFUL.replace(
+        r#".linux.resources.devices = [{"allow": true, "access": "rwm"}]"#,
+        &format!(r#".linux.maskedPaths -= ["{folder}"]"#),
+    );
+    let odd = program(bench.site.join("runc-odd"), &forgets)?;
+    change_low_level(&bench.site, crate::RUNC, &odd)?;
+    bench.refused("forgotten", &bench.bundle("forgotten", &asking)?, &["VERIFY_FAILED", &folder, "must be masked"])?;
+    change_low_level(&bench.site, &odd.to_string_lossy(), Path::new(crate::RUNC))?;
 
     // In a tree of which nothing is masked, nothing of ours is: a nested container could not mount its own.
     for (id, paths) in [("nothing", vec![]), ("only-sys", vec!["/sys/firmware"])] {
