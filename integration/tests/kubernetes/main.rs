@@ -6,12 +6,13 @@ mod killed;
 mod schema;
 mod yaml;
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use cel::{Context, Program, Value as Cel};
-use integration::{Binaries, Result, run};
+use integration::{Binaries, Docker, DockerOptions, Result, Rootfs, Scratch, root_for, run};
 use serde_json::{Value, json};
 
 const MANIFESTS: [&str; 5] = ["runtime-class", "installer", "remover", "pods", "admission"];
@@ -19,7 +20,7 @@ const CLASS: &str = "quilt-gpu";
 
 fn manifest(name: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../configs/kubernetes/{name}.yaml"));
-    yaml::documents(&std::fs::read_to_string(path).unwrap())
+    yaml::documents(&fs::read_to_string(path).unwrap())
 }
 
 fn checked(document: &Value) -> Vec<String> {
@@ -101,6 +102,30 @@ fn the_installer_has_the_least_rights_and_speaks_the_programs_words() -> Result<
         let ran = run(Command::new(Binaries::locate()?.helper).args(args), None, Duration::from_secs(20))?;
         assert!(ran.stderr.contains("--host-root /nonexistent is no folder"), "{name}: {ran:?}");
     }
+    Ok(())
+}
+
+/// The installer's image, as `make image` has Docker build it, on a base that is at hand.
+#[test]
+fn the_image_is_built_and_its_program_starts() -> Result<()> {
+    let test = "the_image_is_built_and_its_program_starts";
+    if !root_for(test) {
+        return Ok(());
+    }
+    let engine = Docker::up(&DockerOptions::default())?;
+    let (scratch, binaries) = (Scratch::new()?, Binaries::locate()?);
+    engine.import(&Rootfs::debian_like(scratch.join("base"), &binaries.helper)?, "base:1", &[])?;
+    let context = scratch.join("context");
+    fs::create_dir_all(context.join("usr/bin")).unwrap();
+    for program in [&binaries.helper, &binaries.runtime, &binaries.hook] {
+        fs::copy(program, context.join("usr/bin").join(program.file_name().unwrap())).unwrap();
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/kubernetes/Dockerfile");
+    let mut build = engine.command();
+    build.env("DOCKER_BUILDKIT", "0").args(["build", "--build-arg", "BASE=base:1", "--tag", "installer:1", "--file"]);
+    run(build.arg(file).arg(&context), None, Duration::from_secs(120))?.checked()?;
+    let ran = engine.run(&["--rm", "--network=none", "installer:1", "install-node", "--host-root", "/tmp"])?;
+    assert!(ran.stderr.contains("no containerd, k3s, rke2, microk8s or CRI-O is on this node"), "{ran:?}");
     Ok(())
 }
 

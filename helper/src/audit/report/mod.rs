@@ -102,7 +102,9 @@ fn rows<const N: usize>(id: &str, names: [&str; N], rows: impl Iterator<Item = [
 /// A bar for each GPU, over the time from the first holder to now.
 fn bars(held: &[Held], now: &str) -> String {
     let Some(begin) = held.iter().filter_map(|held| moment(&held.from)).min() else { return String::new() };
-    let end = moment(now).unwrap_or(begin).max(begin + 1);
+    // Whoever got one in this very second has a bar, too.
+    let last = held.iter().filter_map(|held| moment(&held.from)).max();
+    let end = moment(now).max(last).unwrap_or(begin) + 1;
     let mut gpus: Vec<(&str, &str)> = held.iter().map(|held| (held.pci.as_str(), held.gpu.as_str())).collect();
     gpus.sort_unstable();
     gpus.dedup_by_key(|(pci, _)| *pci);
