@@ -124,6 +124,16 @@ impl Known {
     }
 }
 
+/// A state as text, its fields in runc's order.
+pub(crate) fn text(state: &Value, pretty: bool) -> String {
+    const ORDER: [&str; 9] =
+        ["ociVersion", "id", "pid", "status", "bundle", "rootfs", "created", "annotations", "owner"];
+    let (before, between, behind) = if pretty { ("{\n  ", ",\n  ", "\n}") } else { ("{", ",", "}") };
+    let colon = if pretty { ": " } else { ":" };
+    let field = |key: &&str| state.get(key).map(|value| format!("\"{key}\"{colon}{value}"));
+    format!("{before}{}{behind}", ORDER.iter().filter_map(field).collect::<Vec<_>>().join(between))
+}
+
 /// All containers of a state root, by their ids.
 pub(crate) fn all(root: &Path) -> Vec<Known> {
     let entries = fs::read_dir(root).into_iter().flatten().flatten();

@@ -89,6 +89,27 @@ fn bpf(command: libc::c_int, attributes: &mut [u64; 16]) -> nix::Result<RawFd> {
     Errno::result(answer).map(|number| RawFd::try_from(number).unwrap_or(-1))
 }
 
+/// Removes the groups that a container made in its own, which libcontainer leaves, and stumbles over. Processes are gone.
+pub(crate) fn remove_inner(path: &Path) {
+    let hierarchies = fs::read_dir(DEFAULT_CGROUP_ROOT).into_iter().flatten().flatten().map(|entry| entry.path());
+    for root in hierarchies.chain([PathBuf::from(DEFAULT_CGROUP_ROOT)]) {
+        let group = folder(path).and_then(|full| Some(root.join(full.strip_prefix(DEFAULT_CGROUP_ROOT).ok()?)));
+        // Without a path of its own this would be everybody's.
+        if let Some(group) = group.filter(|group| *group != root) {
+            remove_below(&group);
+        }
+    }
+}
+
+fn remove_below(group: &Path) {
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_below(&entry.path());
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
 /// A session keyring of the container's own, for all that comes of this process: the caller's keys stay outside. Kernels
 /// without keyrings, and seccomp filters around us, may have none to give.
 ///

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::args::Call;
 use crate::container::{self, Known};
+use crate::group;
 use crate::report::chain;
 
 /// How often processes that were killed are looked for again.
@@ -59,7 +60,7 @@ pub(crate) fn kill(call: &Call, root: &Path) -> Result<i32, String> {
 fn signal(text: &str) -> Result<i32, String> {
     let unknown = || format!("unknown signal {text:?}");
     if let Ok(number) = text.parse() {
-        return if (1..=64).contains(&number) { Ok(number) } else { Err(unknown()) };
+        return if (0..=64).contains(&number) { Ok(number) } else { Err(unknown()) };
     }
     let upper = text.to_uppercase();
     let name = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
@@ -90,11 +91,8 @@ fn signal_all(known: &Known, number: i32) -> Result<(), String> {
     let failed =
         |cause: &dyn std::error::Error| format!("cannot list the processes of {}: {}", known.inner.id(), chain(cause));
     let groups = known.groups()?;
-    for round in 0..ROUNDS {
+    for _ in 0..ROUNDS {
         let pids = groups.get_all_pids().map_err(|cause| failed(&cause))?;
-        if pids.is_empty() && round == 0 && known.inner.status() == ContainerStatus::Stopped {
-            return Err("container not running".into());
-        }
         for pid in &pids {
             let _ = send(pid.as_raw(), number);
         }
@@ -130,6 +128,9 @@ pub(crate) fn delete(call: &Call, root: &Path) -> Result<i32, String> {
         _ if force => signal_all(&known, libc::SIGKILL)?,
         other => return Err(format!("cannot delete container {} that is not stopped: {other}", call.id())),
     }
+    if let Ok(config) = known.inner.spec() {
+        group::remove_inner(&config.cgroup_path);
+    }
     known.inner.delete(true).map(|()| 0).map_err(|cause| format!("cannot delete {}: {}", call.id(), chain(&cause)))
 }
 
@@ -155,7 +156,7 @@ pub(crate) fn pause(call: &Call, root: &Path, pause: bool) -> Result<i32, String
 /// That there is no such container.
 pub(crate) fn state(call: &Call, root: &Path) -> Result<i32, String> {
     let shown = Known::load(root, call.id())?.state();
-    print(&serde_json::to_string_pretty(&shown).map_err(|cause| cause.to_string())?)
+    print(&container::text(&shown, true))
 }
 
 /// `list`.
@@ -169,7 +170,11 @@ pub(crate) fn list(call: &Call, root: &Path) -> Result<i32, String> {
         return print(&states.iter().map(|state| text(state, "id")).collect::<Vec<_>>().join("\n"));
     }
     match call.flags.value("format").unwrap_or("table") {
-        "json" => print(&if states.is_empty() { "null".to_owned() } else { json!(states).to_string() }),
+        "json" if states.is_empty() => print("null"),
+        "json" => {
+            let states: Vec<String> = states.iter().map(|state| container::text(state, false)).collect();
+            print(&format!("[{}]", states.join(",")))
+        }
         "table" => {
             let keys = ["id", "pid", "status", "bundle", "created", "owner"];
             let mut rows = vec![keys.map(str::to_uppercase)];
@@ -233,7 +238,7 @@ mod tests {
         {
             assert_eq!(super::signal(text), Ok(number), "{text}");
         }
-        for text in ["SIGNONE", "0", "65", "-1", "", "RTMIN+40"] {
+        for text in ["SIGNONE", "65", "-1", "", "RTMIN+40"] {
             assert!(super::signal(text).is_err(), "{text}");
         }
     }
