@@ -22,7 +22,7 @@ fn plain(text: &str) -> String {
 /// Bars, one below the other.
 #[must_use]
 pub fn bars(title: &str, unit: &str, values: &[(String, f64)]) -> String {
-    let (left, step, top) = (270.0, 26.0, 40.0);
+    let (left, step, top) = (310.0, 26.0, 40.0);
     let most = values.iter().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
     let mut svg = begin(top + step * values.len() as f64 + 12.0, title);
     for (row, (name, value)) in values.iter().enumerate() {
@@ -110,7 +110,7 @@ fn short(value: f64) -> String {
         "0".to_owned()
     } else if value >= 1e6 {
         format!("{:.1} M", value / 1e6)
-    } else if value < 10.0 {
+    } else if value < 10.0 && value.fract() != 0.0 {
         format!("{value:.2}")
     } else {
         format!("{value:.0}")
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn what_is_drawn_stands_inside() {
         let svg = bars("a < b", "ms", &[("quilt".into(), 2.0), ("x & y".into(), 1.0)]);
-        assert!(svg.contains("a &lt; b") && svg.contains("x &amp; y") && svg.contains("width=\"280.0\""), "{svg}");
+        assert!(svg.contains("a &lt; b") && svg.contains("x &amp; y") && svg.contains("width=\"240.0\""), "{svg}");
         let svg = lines("t", "n", "ms", &[("one".into(), vec![(0.0, 0.0), (10.0, 4.0)])]);
         assert!(svg.contains("points=\"70.0,290.0 490.0,50.0\""), "{svg}");
     }

@@ -1,8 +1,8 @@
-//! Whoever is behind quilt-gpu-runtime cannot tell that it was there: started from any state, the low-level runtime is what
-//! it would be without us, and whoever started it sees the same end and the same output.
+//! Whoever is behind quilt-gpu-runtime cannot tell that it was there: started from any state, the low-level runtime is
+//! what it would be without us, and whoever started it sees the same end and the same output.
 //!
-//! The states are random (`state`), the low-level runtime is the stub, which writes down all that it can see of itself; `real`
-//! is the same over runc, for what only a container shows. `QUILT_TRANSPARENCY=10000` tries so many states,
+//! The states are random (`state`), the low-level runtime is the stub, which writes down all that it can see of itself;
+//! `real` is the same over runc, for what only a container shows. `QUILT_TRANSPARENCY=10000` tries so many states,
 //! `QUILT_TRANSPARENCY_SEED=7` that one alone.
 #![allow(clippy::unwrap_used)]
 

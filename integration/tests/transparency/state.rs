@@ -1,5 +1,5 @@
-//! Start states from a seed: whatever of a process the kernel hands on through `execve`, each part of it other than usual
-//! in some states. The same seed is the same state.
+//! Start states from a seed: whatever of a process the kernel hands on through `execve`, each part of it other than
+//! usual in some states. The same seed is the same state.
 
 use serde_json::{Value, json};
 
