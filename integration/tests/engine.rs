@@ -143,7 +143,8 @@ fn state_has_the_fields_that_engines_read() -> Result<()> {
 #[test]
 fn what_fails_is_told_and_leaves_nothing() -> Result<()> {
     let Some(bench) = Bench::new("what_fails_is_told")? else { return Ok(()) };
-    let table: [(&str, fn(&mut Value), &str); 6] = [
+    type Edit = fn(&mut Value);
+    let table: [(&str, Edit, &str); 6] = [
         ("program", |spec| spec["process"]["args"] = json!(["nonesuch"]), "executable file not found in $PATH"),
         ("folder", |spec| spec["process"]["args"] = json!(["/bin"]), "permission denied"),
         (

@@ -297,10 +297,11 @@ fn no_user_speaks_for_another_and_none_keeps_the_others_out() -> Result<()> {
     let mut slow = slow.arg("crowd").arg(bench.socket()).arg("40").stdout(Stdio::piped()).spawn().unwrap();
     let mut there = [0_u8; 5];
     slow.stdout.as_mut().unwrap().read_exact(&mut there).unwrap();
-    bench.sleeper(ALICE, "d", &one())?;
+    let served = bench.sleeper(ALICE, "d", &one());
     let busy = bench.says(BOB, &release);
     slow.kill().unwrap();
     slow.wait().unwrap();
+    served?;
     assert_eq!(refused(&busy), "broker-busy");
     assert_eq!(bench.held()?.len(), 2);
     for id in ["c", "d"] {

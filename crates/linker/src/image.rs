@@ -172,7 +172,7 @@ pub fn constants(head: &[u8]) -> Option<(u64, usize)> {
     let constant = |at: &usize| {
         number(*at, 4) == Some(LOAD) && number(at + flags, 4) == Some(READ) && number(at + offset, wide) != Some(0)
     };
-    let last = entries.filter(constant).last()?;
+    let last = entries.rev().find(constant)?;
     let bytes = usize::try_from(number(last + size, wide)?).ok()?;
     (bytes <= MAX_LOADER_BYTES).then_some((number(last + offset, wide)?, bytes))
 }
