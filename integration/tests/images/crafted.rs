@@ -168,8 +168,8 @@ fn racing<T>(root: &Path, place: &str, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// One cell: whether a container came to be.
-fn cell(yard: &Yard, runc: &Runc, image: &Rootfs, id: &str, place: &str, kind: &str) -> Result<bool> {
+/// One cell: whether a container came to be, and how long that took.
+fn cell(yard: &Yard, runc: &Runc, image: &Rootfs, id: &str, place: &str, kind: &str) -> Result<(bool, Duration)> {
     let group = yard.site.folder().file_name().unwrap_or_default().to_string_lossy().into_owned();
     let bundle = Bundle::sharing(yard.site.join(id), &spec().cgroup(&format!("/{group}-{id}")), image)?;
     let root = yard.site.join(id).join("image");
@@ -197,7 +197,7 @@ fn cell(yard: &Yard, runc: &Runc, image: &Rootfs, id: &str, place: &str, kind: &
         runc.delete(id, true)?.checked()?;
     }
     fs::remove_dir_all(yard.site.join(id)).map_err(failed)?;
-    Ok(ran.ok())
+    Ok((ran.ok(), took))
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn d41_no_crafted_image_leads_out_or_keeps_anybody() -> Result<()> {
     let images = ["compatibility libraries", "musl"].map(|name| Image::make(name, yard.site.join(name), &programs));
     let [Ok(glibc), Ok(musl)] = images else { return Err(Error::new("an image cannot be made")) };
     let places = places(&yard, &glibc.rootfs)?;
-    let (mut tried, mut made, mut real, mut really) = (0, 0, 0, 0);
+    let (mut tried, mut made, mut real, mut really, mut slowest) = (0, 0, 0, 0, Duration::ZERO);
     let mut wrong = Vec::new();
     for place in &places {
         let image = if place.contains("musl") { &musl } else { &glibc };
@@ -219,13 +219,13 @@ fn d41_no_crafted_image_leads_out_or_keeps_anybody() -> Result<()> {
             let named = |why: Error| format!("{kind} at {place}: {why}");
             let id = format!("crafted-{tried}");
             match cell(&yard, &yard.stub, &image.rootfs, &id, place, kind) {
-                Ok(is_made) => made += usize::from(is_made),
+                Ok((is_made, took)) => (made, slowest) = (made + usize::from(is_made), slowest.max(took)),
                 Err(why) => wrong.push(named(why)),
             }
             if tried % EVERY == 0 {
                 real += 1;
                 match cell(&yard, &yard.real, &image.rootfs, &format!("{id}-runc"), place, kind) {
-                    Ok(is_made) => really += usize::from(is_made),
+                    Ok((is_made, _)) => really += usize::from(is_made),
                     Err(why) => wrong.push(format!("runc, {}", named(why))),
                 }
             }
@@ -233,7 +233,9 @@ fn d41_no_crafted_image_leads_out_or_keeps_anybody() -> Result<()> {
         }
     }
     let places = places.len();
-    say(format_args!("crafted images: {tried} cells, {places} places, {made} made; runc made {really} of {real}"));
+    say(format_args!(
+        "crafted images: {tried} cells, {places} places, {made} made, the slowest in {slowest:?}; runc made {really} of {real}"
+    ));
     must(made > tried / 2, "hardly any container could be made")?;
     must(wrong.is_empty(), wrong.join("\n"))
 }
