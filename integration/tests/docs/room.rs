@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use integration::{Binaries, Docker, DockerOptions, Error, QuiltOptions, Ran, Result, Rootfs, Site, run, say};
@@ -33,14 +34,31 @@ pub(crate) struct Room {
     // First: its containers use the node.
     docker: Docker,
     site: Site,
-    /// The machine has no such folder.
-    made: bool,
+    _place: Place,
 }
 
-impl Drop for Room {
+/// How many rooms need the mount point, and whether the machine has none of its own.
+static ROOMS: Mutex<(usize, bool)> = Mutex::new((0, false));
+
+/// The mount point, while this lives.
+struct Place;
+
+impl Place {
+    fn new() -> Self {
+        let mut rooms = ROOMS.lock().unwrap_or_else(PoisonError::into_inner);
+        rooms.0 += 1;
+        rooms.1 |= fs::create_dir(CDI).is_ok();
+        Self
+    }
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
-        if self.made {
+        let mut rooms = ROOMS.lock().unwrap_or_else(PoisonError::into_inner);
+        rooms.0 -= 1;
+        if *rooms == (0, true) {
             let _ = fs::remove_dir(CDI);
+            rooms.1 = false;
         }
     }
 }
@@ -68,8 +86,7 @@ impl Room {
         for image in IMAGES {
             docker.import(&rootfs, image, &[])?;
         }
-        let made = fs::create_dir(CDI).is_ok();
-        let room = Self { docker, site, made };
+        let room = Self { docker, site, _place: Place::new() };
         room.programs()?;
         Ok(Some(room))
     }
