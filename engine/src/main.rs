@@ -2,7 +2,6 @@
 //!
 //! It knows nothing of GPUs and of the rest of quilt-gpu: what a container may have stands in its `config.json`. What
 //! libcontainer cannot do is an error here, never left out (`unsupported`).
-#![allow(unsafe_code)]
 
 // Without libseccomp libcontainer runs containers without their filter and says nothing.
 #[cfg(not(feature = "seccomp"))]
