@@ -193,7 +193,7 @@ fn the_demonstration_needs_no_other_runtime() -> Result<()> {
         return Ok(());
     }
     let hide = "for folder in /usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /usr/libexec/crio; do \
-        for name in runc crun; do [ ! -e $folder/$name ] || mount --bind /etc/hostname $folder/$name; done; done";
+        for name in runc crun; do [ ! -e $folder/$name ] || mount --bind /dev/null $folder/$name; done; done";
     let binaries = Binaries::locate()?;
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", &format!("{hide}; exec \"$@\""), "sh"]);
