@@ -71,15 +71,14 @@ conformance: prepare build
 
 # What it costs, into docs/benchmarks.md. PEER=DIR: beside NVIDIA's nvidia-container-runtime and nvidia-cdi-hook, built there.
 # ROUNDS=100: starts of each. All of it has a mount namespace of its own: crun takes control groups of one version only, and a
-# node has bundles and state in memory, and its log on a disk.
+# node has bundles and state in memory, and its log on a disk. What is made lies in /var/lib, as in the tests.
 bench: prepare build
 	RUSTFLAGS="$(STATIC_FLAGS)" $(CARGO) build --locked --release --target $(HOST) -p floor
 	$(CARGO) build --locked -p integration --bin quilt-stub
 	$(CARGO) build --locked -p bench
-	folder=$$(mktemp -d /var/lib/quilt-bench.XXXXXX) && trap 'rm -rf "$$folder"' EXIT && mkdir "$$folder/disk" "$$folder/memory" && \
-	    QUILT_BENCH_DISK="$$folder/disk" QUILT_TEST_SCRATCH="$$folder/memory" \
+	disk=$$(mktemp -d /var/tmp/quilt-bench.XXXXXX) && trap 'rm -rf "$$disk"' EXIT && QUILT_BENCH_DISK="$$disk" \
 	    unshare --mount --propagation private sh -ec '{ umount /sys/fs/cgroup/unified 2>/dev/null || true; }; \
-	    mount -t tmpfs -o mode=0755 quilt-bench "$$QUILT_TEST_SCRATCH"; exec target/debug/quilt-bench run docs $(or $(ROUNDS),100)'
+	    mount -t tmpfs -o mode=0755 quilt-bench /var/lib; exec target/debug/quilt-bench run docs $(or $(ROUNDS),100)'
 
 # New inputs for every reader of hostile input, FUZZ_S seconds each; TARGET=guard: that one alone. Needs a nightly compiler
 # and cargo-fuzz. What is known already is tried by make test, on any compiler.

@@ -168,11 +168,11 @@ pub fn constants(head: &[u8]) -> Option<(u64, usize)> {
     let [table, each, many, flags, offset, size] = places;
     let (table, each) = (usize::try_from(number(table, wide)?).ok()?, usize::try_from(number(each, 2)?).ok()?);
     let table = Some(table).filter(|table| *table < head.len())?;
-    let entries = (0..usize::try_from(number(many, 2)?).ok()?).map(|n| table + n * each);
+    let mut entries = (0..usize::try_from(number(many, 2)?).ok()?).map(|n| table + n * each);
     let constant = |at: &usize| {
         number(*at, 4) == Some(LOAD) && number(at + flags, 4) == Some(READ) && number(at + offset, wide) != Some(0)
     };
-    let last = entries.rev().find(constant)?;
+    let last = entries.rfind(constant)?;
     let bytes = usize::try_from(number(last + size, wide)?).ok()?;
     (bytes <= MAX_LOADER_BYTES).then_some((number(last + offset, wide)?, bytes))
 }

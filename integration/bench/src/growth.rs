@@ -51,6 +51,18 @@ fn asks(count: u64) -> Spec {
     Spec::new().env("QUILT_GPU_COUNT", &count.to_string())
 }
 
+/// The trace of a create on a node of 112 MIG instances, of which so many, or all others, are in use.
+///
+/// # Errors
+/// The node cannot be made, or a create fails.
+pub fn traced_beside(many: usize) -> Result<String> {
+    let node = Node::new(|host| host.gpus(16))?;
+    let mut instances = cut(&node, 7)?;
+    let free = Spec::new().env("QUILT_GPU_IDS", &instances.pop().unwrap_or_default());
+    node.hold(instances.into_iter().take(many), 0)?;
+    traced_as_it_is(&node.scene("growing", Verb::Create, &free, None)?)
+}
+
 /// GPUs of the node, MIG instances on it, mounts of the container, contracts in force.
 ///
 /// # Errors

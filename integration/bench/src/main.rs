@@ -13,6 +13,7 @@ const HELP: &str = "quilt-bench run DOCS [ROUNDS]      everything, into DOCS/ben
 quilt-bench count                  the counts that are held to a file
 quilt-bench trace SCENE            the system calls of one of them
 quilt-bench over RUNTIME           the system calls of a create with a GPU over this runtime, verification included
+quilt-bench beside MANY            the system calls of a create beside so many contracts in force
 quilt-bench again SCENE MANY       makes the call so many times by a program named quilt-timed, for perf record --comm
 quilt-bench profile SCENE FILE     where its instructions are, for callgrind_annotate";
 
@@ -26,6 +27,10 @@ fn main() -> Result<()> {
         ["count"] => figures::measured().map(|(size, figures)| print!("{}", figures::text(size, &figures))),
         ["trace", name] => one(name, |scene| count::traced(scene).map(|trace| print!("{trace}"))),
         ["over", runtime] => contests::created_over(Path::new(runtime)).map(|trace| print!("{trace}")),
+        ["beside", many] => {
+            let many: usize = many.parse().map_err(|_| Error::new(format!("{many} is no number")))?;
+            growth::traced_beside(many).map(|trace| print!("{trace}"))
+        }
         ["again", name, many] => {
             let many: usize = many.parse().map_err(|_| Error::new(format!("{many} is no number")))?;
             one(name, |scene| count::again(scene, many))
