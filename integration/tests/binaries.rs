@@ -103,6 +103,7 @@ impl Stubbed {
         for report in [&mut through, &mut directly] {
             report["argv"][0] = Value::Null;
             report["pid"] = Value::Null;
+            report["numbers"] = Value::Null;
         }
         assert_eq!(through, directly, "{prelude:?} {words:?}");
         Ok(())
@@ -236,6 +237,7 @@ fn create_hands_over_what_it_was_given() -> Result<()> {
             for report in [&mut through, &mut directly] {
                 report["argv"][0] = Value::Null;
                 report["pid"] = Value::Null;
+                report["numbers"] = Value::Null;
             }
             assert_eq!(through, directly, "{prelude:?}, a GPU: {gpu}");
         }
