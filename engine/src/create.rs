@@ -91,9 +91,8 @@ fn make(call: &Call, root: &Path, detached: bool) -> Result<Container, String> {
     let builder = builder(id, root, flags, Program::default())?.as_init(&bundle).with_systemd(systemd);
     let made = builder.with_detach(detached).with_no_pivot(flags.is("no-pivot")).build();
     let mut container = made.map_err(|cause| clean(format!("cannot create {id}: {}", chain(&cause))))?;
-    finished(&container, &spec, &bundle, flags, filter.filter(|_| systemd).as_deref()).map_err(|why| {
+    finished(&container, &spec, &bundle, flags, filter.filter(|_| systemd).as_deref()).inspect_err(|_| {
         let _ = container.delete(true);
-        why
     })?;
     Ok(container)
 }

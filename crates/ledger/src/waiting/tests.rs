@@ -455,7 +455,7 @@ proptest! {
                         Ok(gpus) => {
                             granted.insert(who, (pcis(&gpus), request.terms.sharing == Sharing::Owner));
                             queue.retain(|(other, _)| *other != who);
-                            ledger.leave_queue(&me).unwrap();
+                            ledger.leave_queue(me).unwrap();
                             if let (Some(first), Some(true)) = (&first, had) {
                                 prop_assert!(could(first), "{:?} was overtaken by {}", first, who);
                             }
