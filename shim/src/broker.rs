@@ -69,7 +69,9 @@ fn grant(request: &Request, holder: &Holder) -> Value {
 fn usable(nodes: &[DeviceNode]) -> Result<(), Refusal> {
     nodes.iter().try_for_each(|node| {
         access(Path::new(&node.host_path), AccessFlags::R_OK | AccessFlags::W_OK).map_err(|errno| {
-            let message = format!("{} cannot be opened by the user who starts the container: {errno}", node.host_path);
+            // In the C library's words: nix would bring a table of its own.
+            let error = io::Error::from(errno);
+            let message = format!("{} cannot be opened by the user who starts the container: {error}", node.host_path);
             let help = "have the operator put this user into the node's group, or set NVreg_DeviceFileMode";
             Refusal::new(Code::GpuUnavailable, "device-mode", message, help)
         })
