@@ -180,19 +180,22 @@ pub fn allocated(setup: &Setup, ledger: &Ledger, request: &Request, holder: &Hol
 
 /// What may be over is looked at anew, once. A loop, so that what is attempted stands in the program once too.
 pub(crate) fn fresh<T>(setup: &Setup, attempt: impl Fn() -> Result<T, Refusal>) -> Result<T, Refusal> {
-    let mut refreshed = false;
+    let mut before: Option<Refusal> = None;
     loop {
-        match attempt() {
-            Err(refusal) if refusal.may_be_over && !refreshed && looked::is_worth_it(setup, &refusal) => {
-                refreshed = true;
-                refresh(setup).inspect_err(|_| looked::in_vain(setup, &refusal))?;
-            }
-            Err(refusal) if refusal.may_be_over && refreshed => {
-                looked::in_vain(setup, &refusal);
-                return Err(refusal);
-            }
+        let refusal = match attempt() {
+            Err(refusal) if refusal.may_be_over => refusal,
             other => return other,
+        };
+        match before.take() {
+            Some(before) => looked::in_vain(setup, &before, &refusal),
+            None if looked::is_worth_it(setup, &refusal) => {
+                refresh(setup).inspect_err(|_| looked::in_vain(setup, &refusal, &refusal))?;
+                before = Some(refusal);
+                continue;
+            }
+            None => {}
         }
+        return Err(refusal);
     }
 }
 

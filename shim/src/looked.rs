@@ -24,8 +24,12 @@ pub(crate) fn is_worth_it(setup: &Setup, refusal: &Refusal) -> bool {
     !last.is_ok_and(|last| is_recent(last, SystemTime::now())) || (refusal.code == Code::ContractStale && other())
 }
 
-/// A look ended nothing: this is still so.
-pub(crate) fn in_vain(setup: &Setup, still: &Refusal) {
+/// A look for the one refusal ended nothing: this is still so.
+pub(crate) fn in_vain(setup: &Setup, before: &Refusal, still: &Refusal) {
+    // What changed while it was looked was not looked at yet.
+    if still.code == Code::ContractStale && still.message != before.message {
+        return;
+    }
     // Without it somebody looks once more.
     let _ = fs::write(setup.state_dir().join(MARK), &still.message);
 }
@@ -58,10 +62,14 @@ mod tests {
             (Some("another"), Code::ContractStale, true),
         ] {
             if let Some(why) = looked {
-                in_vain(&setup, &refusal(Code::ContractStale, why));
+                let still = refusal(Code::ContractStale, why);
+                in_vain(&setup, &still, &still);
             }
             assert_eq!(worth(code), worth_it, "{looked:?} {code:?}");
         }
+        // A look that was overtaken says nothing of what came meanwhile.
+        in_vain(&setup, &refusal(Code::CapacityFull, "m"), &refusal(Code::ContractStale, "third"));
+        assert!(is_worth_it(&setup, &refusal(Code::ContractStale, "third")));
         let now = SystemTime::now();
         let mark = fs::File::open(folder.path().join(MARK)).unwrap();
         for last in [now - REST, now + Duration::from_secs(600)] {
