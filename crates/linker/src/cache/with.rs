@@ -4,6 +4,7 @@
 //! changes nothing.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use super::{CacheError, ENTRY_BYTES, Entry, HEADER_BYTES, MAGIC, parse, skip_old_part, u32_at};
 
@@ -39,7 +40,9 @@ pub fn with(bytes: &[u8], ours: &[Entry<'_>]) -> Result<Option<Vec<u8>>, CacheEr
     if slots.len() == there.len() {
         return Ok(None);
     }
-    written(cache, there.len(), &slots, ours).map(Some)
+    let strings = there.iter().flat_map(|entry| [entry.name, entry.path]);
+    let ends = strings.map(|text| (text.as_ptr().addr() + text.len()).saturating_sub(cache.as_ptr().addr()));
+    written(cache, (there.len(), ends.max().unwrap_or_default()), &slots, ours).map(Some)
 }
 
 /// The order of entries: falling by name and flags (glibc's `elf/cache.c`). The loader's search halves a list so sorted.
@@ -79,7 +82,12 @@ fn number(text: &[u8]) -> (i32, &[u8]) {
 
 /// The cache with these entries, each by its place among `there` old ones and ours behind them. The old strings and what
 /// stands behind them stay together and move by one distance; our strings come last.
-fn written(cache: &[u8], there: usize, slots: &[usize], ours: &[Entry<'_>]) -> Result<Vec<u8>, CacheError> {
+fn written(
+    cache: &[u8],
+    (there, ends): (usize, usize),
+    slots: &[usize],
+    ours: &[Entry<'_>],
+) -> Result<Vec<u8>, CacheError> {
     let start = HEADER_BYTES + there * ENTRY_BYTES;
     let by = (slots.len() - there) * ENTRY_BYTES;
     let (table, tail) = cache.split_at_checked(start).ok_or(CacheError::Truncated)?;
@@ -107,12 +115,13 @@ fn written(cache: &[u8], there: usize, slots: &[usize], ours: &[Entry<'_>]) -> R
     set(&mut out, MAGIC.len(), slots.len() as u32);
     let strings = out.len() - start - by;
     set(&mut out, STRING_BYTES_AT, strings as u32);
-    extension(&mut out, start, by).ok_or(CacheError::Truncated)?;
+    extension(&mut out, start, by, ends + by..(cache.len() + by).saturating_sub(3)).ok_or(CacheError::Truncated)?;
     Ok(out)
 }
 
-/// Moves the offsets of the part behind the strings (glibc's `struct cache_extension`), where there is one.
-fn extension(out: &mut [u8], start: usize, by: usize) -> Option<()> {
+/// Moves the offsets of the part behind the strings (glibc's `struct cache_extension`), where there is one. In an image's that
+/// is no glibc's it may claim to lie anywhere: nothing outside its `place`, behind the old strings, is changed.
+fn extension(out: &mut [u8], start: usize, by: usize, place: Range<usize>) -> Option<()> {
     if u32_at(out, EXTENSION_AT)? == 0 {
         return Some(());
     }
@@ -123,11 +132,11 @@ fn extension(out: &mut [u8], start: usize, by: usize) -> Option<()> {
         return None;
     }
     for section in (0..count as usize).map(|index| at + 8 + index * SECTION_BYTES) {
-        shift(out, section + 8, start, by)?;
+        shift(out, Some(section + 8).filter(|at| place.contains(at))?, start, by)?;
         let (offset, bytes) = (u32_at(out, section + 8)? as usize, u32_at(out, section + 12)? as usize);
         if u32_at(out, section)? == TAG_HWCAPS {
             for name in 0..(bytes / 4).min(MAX_HWCAPS) {
-                shift(out, offset + name * 4, start, by)?;
+                shift(out, Some(offset + name * 4).filter(|at| place.contains(at))?, start, by)?;
             }
         }
     }
