@@ -56,7 +56,7 @@ impl Line {
         let share = (self.value / self.most - 1.0) * 100.0;
         let verdict = match (self.value.is_finite(), share <= 0.0) {
             (false, _) => "not measured".to_owned(),
-            (true, true) => format!("met, {:.0} % below", -share),
+            (true, true) => format!("met, {:.0} % below", share.abs()),
             (true, false) => {
                 let reason = REASONS.iter().find(|(what, _)| *what == self.what);
                 let why = reason.map_or_else(String::new, |(_, why)| format!(": {why}"));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use integration::{Bundle, Error, Layout, Result, Spec, Trace, must, root_for, run, strace};
+use integration::{Bundle, Error, Layout, Result, Scratch, Spec, Trace, must, root_for, run, strace};
 use serde_json::{Value, json};
 
 use crate::Node;
@@ -97,36 +97,38 @@ fn create(node: &Node, image: &Image, id: &str, cache: Option<&str>) -> Result<(
 /// D12: no ldconfig runs either, the node's or the image's, under any of its names.
 #[test]
 fn a_create_changes_nothing_but_its_own_in_every_image() -> Result<()> {
-    if !root_for("a_create_changes_nothing_but_its_own_in_every_image") {
-        return Ok(());
-    }
-    let workshop = integration::Scratch::new()?;
-    let programs = Programs::make(workshop.path())?;
-    let node = Node::new(Layout::Debian, ALL, None)?;
-    node.site.quilt.cli(&["inventory", "refresh"])?.checked()?;
-    let mut wrong = Vec::new();
-    for (at, (name, cache)) in IMAGES.into_iter().enumerate() {
-        let image = Image::make(name, workshop.join(format!("image-{at}")), &programs)?;
-        wrong.extend(create(&node, &image, &format!("traced-{at}"), cache).err().map(|why| format!("{name}: {why}")));
-    }
-    must(wrong.is_empty(), wrong.join("\n"))
+    every_image("a_create_changes_nothing_but_its_own_in_every_image", |workshop, node, at, name, programs, cache| {
+        let image = Image::make(name, workshop.join(format!("image-{at}")), programs)?;
+        create(node, &image, &format!("traced-{at}"), cache)
+    })
 }
 
 /// `precreate` writes no spec of its own and starts no runtime: it changes our folders and the same file, and runs nothing.
 #[test]
 fn the_hook_changes_nothing_but_its_own_in_every_image() -> Result<()> {
-    if !root_for("the_hook_changes_nothing_but_its_own_in_every_image") {
+    every_image("the_hook_changes_nothing_but_its_own_in_every_image", |_, node, at, name, programs, cache| {
+        // As Podman's storage has it.
+        let image = Image::make(name, node.site.join(format!("overlay/{at}/merged")), programs)?;
+        precreate(node, &image, at, cache)
+    })
+}
+
+/// Tries each image on one node: where images may lie, the node, the image's place among them and its name, and the file that
+/// changes in it.
+fn every_image(
+    test: &str,
+    one: impl Fn(&Scratch, &Node, usize, &str, &Programs, Option<&str>) -> Result<()>,
+) -> Result<()> {
+    if !root_for(test) {
         return Ok(());
     }
-    let workshop = integration::Scratch::new()?;
+    let workshop = Scratch::new()?;
     let programs = Programs::make(workshop.path())?;
     let node = Node::new(Layout::Debian, ALL, None)?;
     node.site.quilt.cli(&["inventory", "refresh"])?.checked()?;
     let mut wrong = Vec::new();
     for (at, (name, cache)) in IMAGES.into_iter().enumerate() {
-        // As Podman's storage has it.
-        let image = Image::make(name, node.site.join(format!("overlay/{at}/merged")), &programs)?;
-        wrong.extend(precreate(&node, &image, at, cache).err().map(|why| format!("{name}: {why}")));
+        wrong.extend(one(&workshop, &node, at, name, &programs, cache).err().map(|why| format!("{name}: {why}")));
     }
     must(wrong.is_empty(), wrong.join("\n"))
 }
