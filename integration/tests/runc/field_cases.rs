@@ -8,11 +8,11 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use integration::{Error, QuiltOptions, Result, Runc, Site, Spec};
+use integration::{Binaries, Error, QuiltOptions, Result, Runc, Site, Spec};
 use serde_json::{Value, json};
 
 use crate::updates::newer;
-use crate::{Bench, RUNC, VERSION_2, bytes, inside};
+use crate::{Bench, CRUN, RUNC, VERSION_1, VERSION_2, bytes, inside};
 
 const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
 
@@ -285,6 +285,52 @@ fn d36_the_low_level_runtime_is_found_without_path_and_never_ourselves() -> Resu
     // What is not ours finds nothing either, and says what it followed.
     let answer = runc.call("d36-none", &["state", "d36-none"])?;
     assert!(!answer.ok() && answer.stderr.contains("/does/not/exist/crun"), "{answer:?}");
+    Ok(())
+}
+
+/// A node that has crun alone, where CRI-O's packages put it, and an engine without PATH.
+const CRUN_ALONE: &str = "{ mount -t tmpfs tmpfs /usr/libexec && mkdir /usr/libexec/crio && touch /usr/libexec/crio/crun \
+    && mount --bind /usr/bin/crun /usr/libexec/crio/crun && for folder in /usr/local/sbin /usr/local/bin /usr/sbin /usr/bin; do \
+    for name in runc crun quilt-gpu-engine; do [ ! -e $folder/$name ] || mount --bind /dev/null $folder/$name; done; done; \
+    export PATH=; }";
+
+#[test]
+fn d36_crun_alone_in_crio_folder_serves_whatever_the_list_names_before_it() -> Result<()> {
+    let test = "d36_crun_alone_in_crio_folder_serves";
+    let Some(bench) = Bench::within(test, CRUN, &format!("{VERSION_1} && {CRUN_ALONE}"))? else { return Ok(()) };
+    let text = io(&bench.site.quilt.config(), fs::read_to_string(bench.site.quilt.config()))?;
+    fs::remove_file(bench.site.quilt.folder.join("low-level-runtime")).unwrap();
+    let (own, there) = (Binaries::locate()?.runtime.display().to_string(), "/usr/libexec/crio/crun");
+    for (at, (list, missing)) in [
+        (json!([]), &[][..]),
+        (json!(["crun"]), &[]),
+        (json!(["runc", "crun"]), &[]),
+        (json!([own, there]), &[]),
+        (json!([own]), &[&*own, "this is quilt-gpu-runtime itself"]),
+        (json!(["runc"]), &["/usr/sbin/runc (not an executable file)", "/usr/libexec/crio/runc (not there)"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let config = text.replace(&format!("low_level = [\"{CRUN}\"]"), &format!("low_level = {list}"));
+        assert_ne!(config, text, "this fixture must be able to fail");
+        io(&bench.site.quilt.config(), fs::write(bench.site.quilt.config(), config))?;
+        let id = format!("d36-crun-{at}");
+        let asking = Spec::new().args(["quilt-probe", "sleep"]).env("QUILT_GPU_COUNT", "1");
+        if !missing.is_empty() {
+            bench.refused(&id, &bench.sharing(&id, &asking)?, missing)?;
+            continue;
+        }
+        let bundle = bench.bundle(&id, &asking)?;
+        bench.runc.create(&id, &bundle)?.checked()?;
+        assert_eq!(
+            (bundle.gpus()?.len(), record(&bench, &id, "create")["low_level"].as_str()),
+            (1, Some(there)),
+            "{list}"
+        );
+        bench.runc.start(&id)?.checked()?;
+        bench.runc.delete(&id, true)?.checked()?;
+    }
     Ok(())
 }
 
