@@ -43,7 +43,9 @@ fn part_of(part: &str, path: &str) -> Option<Container> {
 /// What its engine's files call it.
 pub(crate) fn name(host: &Host, container: &Container) -> Option<String> {
     let id = &container.id;
-    docker(&document(host, &format!("var/lib/docker/containers/{id}/config.v2.json")))
+    let of_docker = |root: String| docker(&document(host, &format!("{root}/containers/{id}/config.v2.json")));
+    docker_roots(host)
+        .find_map(of_docker)
         .or_else(|| podman(&document(host, "var/lib/containers/storage/overlay-containers/containers.json"), id))
         .or_else(|| {
             in_pod(&document(host, &format!("run/containerd/io.containerd.runtime.v2.task/k8s.io/{id}/config.json")))
@@ -51,6 +53,15 @@ pub(crate) fn name(host: &Host, container: &Container) -> Option<String> {
         .or_else(|| {
             in_pod(&document(host, &format!("var/lib/containers/storage/overlay-containers/{id}/userdata/config.json")))
         })
+}
+
+/// Docker's folders: with `userns-remap` it has one for each mapping, `100000.100000`, in its usual one.
+fn docker_roots(host: &Host) -> impl Iterator<Item = String> {
+    const USUAL: &str = "var/lib/docker";
+    let is_mapping = |name: &String| name.contains('.') && name.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let names = fs::read_dir(host.path(USUAL)).into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok()).filter(is_mapping);
+    std::iter::once(USUAL.to_owned()).chain(names.map(|name| format!("{USUAL}/{name}")))
 }
 
 fn document(host: &Host, path: &str) -> Value {
@@ -114,8 +125,9 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        let [docker, podman, pod, none] = ["a", "b", "c", "d"].map(container);
+        let [docker, podman, pod, none, mapped] = ["a", "b", "c", "d", "e"].map(container);
         put(format!("var/lib/docker/containers/{}/config.v2.json", docker.id), r#"{"Name": "/web"}"#);
+        put(format!("var/lib/docker/100000.100000/containers/{}/config.v2.json", mapped.id), r#"{"Name": "/own"}"#);
         let list = format!(r#"[{{"id": "x"}}, {{"id": "{}", "names": ["trainer"]}}]"#, podman.id);
         put("var/lib/containers/storage/overlay-containers/containers.json".into(), &list);
         put(
@@ -123,7 +135,7 @@ mod tests {
             r#"{"annotations": {"io.kubernetes.cri.sandbox-namespace": "n", "io.kubernetes.cri.sandbox-name": "p",
                 "io.kubernetes.cri.container-name": "c"}}"#,
         );
-        let names = [&docker, &podman, &pod, &none].map(|container| name(&host, container));
-        assert_eq!(names.map(|name| name.unwrap_or_default()), ["web", "trainer", "n/p/c", ""]);
+        let names = [&docker, &mapped, &podman, &pod, &none].map(|container| name(&host, container));
+        assert_eq!(names.map(|name| name.unwrap_or_default()), ["web", "own", "trainer", "n/p/c", ""]);
     }
 }

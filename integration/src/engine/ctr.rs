@@ -100,6 +100,10 @@ impl Engine for Ctr {
         None
     }
 
+    fn keeps(&self) -> (&'static str, PathBuf) {
+        ("run/containerd", self.daemon.folder().join("state"))
+    }
+
     fn sources(&self) -> &'static [Source] {
         &[Source::Environment, Source::Annotation]
     }

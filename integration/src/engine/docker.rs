@@ -229,6 +229,10 @@ impl Engine for Docker {
         (self.options.release != "20").then(|| self.folder().join("cdi"))
     }
 
+    fn keeps(&self) -> (&'static str, PathBuf) {
+        ("var/lib/docker", self.folder().join("data"))
+    }
+
     fn sources(&self) -> &'static [Source] {
         match self.options.release.as_str() {
             "20" => &[Source::Environment],

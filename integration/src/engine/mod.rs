@@ -169,6 +169,9 @@ pub trait Engine: Send + Sync {
     /// The folder that its CDI files are read from; none where it knows no CDI.
     fn cdi(&self) -> Option<PathBuf>;
 
+    /// The folder, below `/`, where a node has what such an engine keeps, and where this one keeps it.
+    fn keeps(&self) -> (&'static str, PathBuf);
+
     /// In which ways its users can ask.
     fn sources(&self) -> &'static [Source];
 

@@ -146,6 +146,10 @@ impl Engine for Podman {
         Some(self.folder().join("cdi"))
     }
 
+    fn keeps(&self) -> (&'static str, PathBuf) {
+        ("var/lib/containers/storage", self.folder().join("root"))
+    }
+
     fn sources(&self) -> &'static [Source] {
         &[Source::Environment, Source::Annotation]
     }

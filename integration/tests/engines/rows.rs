@@ -119,6 +119,11 @@ impl Yard {
         must(leases.is_empty(), format_args!("leases are left: {leases:?}"))
     }
 
+    /// Whether containers are in pods here.
+    pub(crate) fn has_pods(&self) -> bool {
+        self.engine.sources().contains(&Source::PodAnnotation)
+    }
+
     /// The way in which most users of this engine ask.
     pub(crate) fn usual(&self) -> Result<Source> {
         self.engine.sources().first().copied().ok_or_else(|| Error::new("an engine without a way to ask"))

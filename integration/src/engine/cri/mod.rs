@@ -257,6 +257,10 @@ impl Engine for Cri {
         self.daemon.knows_cdi().then(|| self.cdi_folder())
     }
 
+    fn keeps(&self) -> (&'static str, PathBuf) {
+        ("run/containerd", self.daemon.folder().join("state"))
+    }
+
     fn sources(&self) -> &'static [Source] {
         &[Source::PodAnnotation]
     }

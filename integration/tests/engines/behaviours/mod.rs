@@ -4,6 +4,7 @@ mod cdi;
 mod grants;
 mod life;
 mod refusals;
+mod stats;
 
 use integration::Result;
 
@@ -13,7 +14,7 @@ use crate::rows::Yard;
 pub(crate) type Behaviour = fn(&mut Yard) -> Result<()>;
 
 /// The table's columns.
-pub(crate) const BEHAVIOURS: [(&str, Behaviour); 22] = [
+pub(crate) const BEHAVIOURS: [(&str, Behaviour); 23] = [
     ("no GPU asked", grants::none),
     ("one GPU by environment", grants::one_by_environment),
     ("one GPU by annotation", grants::one_by_annotation),
@@ -31,6 +32,7 @@ pub(crate) const BEHAVIOURS: [(&str, Behaviour); 22] = [
     ("privileged", refusals::privileged),
     ("exec", life::exec),
     ("restart", life::restart),
+    ("told by stats", stats::told),
     ("stop frees", life::stop),
     ("failed create", life::failed_create),
     ("update", life::update),
