@@ -16,7 +16,8 @@ command -v cargo-fuzz >/dev/null || fail "cargo-fuzz is needed: cargo install --
 build=$PWD/target/fuzz
 host=$(rustc +nightly -vV | sed -n 's/^host: //p')
 # Nothing of what is fuzzed is unsafe: a sanitizer would find nothing and take most of the time.
-cargo +nightly fuzz build --sanitizer none --fuzz-dir fuzz/libfuzzer --target-dir "$build" 2>"${LOG:=$(mktemp)}" || { cat "$LOG" >&2; fail "the targets do not build"; }
+LOG=${LOG:-$(mktemp)}
+cargo +nightly fuzz build --sanitizer none --fuzz-dir fuzz/libfuzzer --target-dir "$build" 2>"$LOG" || { cat "$LOG" >&2; fail "the targets do not build"; }
 
 found=.cache/fuzz/found
 mkdir -p "$found"

@@ -2,6 +2,7 @@
 
 use std::ffi::{CString, OsStr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use contract::Refusal;
 use guard::LowLevel;
@@ -86,13 +87,23 @@ pub(crate) fn run_runtime(low_level: &Path, words: &Words) -> Result<i32, Refusa
         .map_err(|error| Refusal::internal("spawn", &format_args!("start {}: {error}", low_level.display())))
 }
 
-/// Removes a container that was created and must not run. Best effort: the lease stays held while it exists.
+/// How often a container is told to go.
+const TRIES: usize = 5;
+
+/// Removes a container that was created and must not run. youki gives up where its process takes long to die (seen under
+/// load): it is told again. Best effort: the lease stays held while the container exists.
 pub(crate) fn delete_forced(low_level: &Path, root: &Path, id: &str) {
     let path = c_string(low_level.as_os_str().as_encoded_bytes());
     let words = [low_level.as_os_str(), OsStr::new("--root"), root.as_os_str()];
     let words = words.into_iter().chain(["delete", "--force", id].map(OsStr::new));
     let words = Words::of(words.map(OsStr::as_encoded_bytes));
-    let _ = exec::run(&path, &words.0, None, Output::Null);
+    for pause in 0..TRIES {
+        std::thread::sleep(Duration::from_millis(100 * pause as u64));
+        let _ = exec::run(&path, &words.0, None, Output::Null);
+        if std::fs::symlink_metadata(root.join(id)).is_err() {
+            return;
+        }
+    }
 }
 
 /// The pid that a pid file holds.

@@ -115,6 +115,11 @@ pub(crate) fn unreadable(error: node::NodeError) -> Wrong {
     Wrong::Unknown(format!("the device filter cannot be read: {error}"))
 }
 
+/// Load is no answer: whoever makes it could open what nobody then looks at.
+fn untried(error: node::NodeError) -> Wrong {
+    if error.is_late() { Wrong::Unfit(error.to_string()) } else { unreadable(error) }
+}
+
 pub(crate) fn unknown(error: node::NodeError) -> Wrong {
     Wrong::Unknown(format!("the container cannot be looked at: {error}"))
 }
@@ -164,7 +169,7 @@ pub(crate) fn judged(
                 rules.push(guard::parse_list_line(line).ok_or_else(odd)?);
             }
             if let (true, Some(scratch)) = (rules.contains(&Rule::ALLOW_ALL), scratch) {
-                let open = groups.not_closed(&guard::stand_ins(numbers), scratch).map_err(unreadable)?;
+                let open = groups.not_closed(&guard::stand_ins(numbers), scratch).map_err(untried)?;
                 (open.map(|(major, minor)| format!("character device {major}:{minor}")), None)
             } else {
                 let shut = granted.iter().copied().find(|node| !guard::openable(&rules, node.0, node.1));

@@ -134,15 +134,15 @@ impl Groups {
     pub fn not_closed(&self, numbers: &[(u32, u32)], scratch: &Path) -> Result<Option<(u32, u32)>, NodeError> {
         let group = filtering(&self.groups, false);
         let folder = group.and_then(|group| self.own.control_groups().iter().find_map(|mount| group.folder(mount)));
-        let folder =
-            folder.ok_or_else(|| NodeError::odd("find", "its device filter", "it is not shown by any mount here"))?;
+        let unseen = || NodeError::odd("find", "its device filter", "it is not shown by any mount here");
+        let folder = folder.ok_or_else(unseen)?;
         let work = || match tried(numbers, &folder, scratch) {
             Ok(open) => open.map_or("none".to_owned(), |(major, minor)| format!("{major}:{minor}")),
             Err(why) => why.to_string(),
         };
         let failed = |why: &str| NodeError::odd("try the device filter of", folder.as_str(), why);
-        let told = sys::in_child(look::PATIENCE, work).map_err(|e| failed(&e.to_string()))?;
-        let told = told.ok_or_else(|| failed("no answer in time"))?;
+        let told = sys::in_child(look::PATIENCE_WITH_US, work).map_err(|e| failed(&e.to_string()))?;
+        let told = told.ok_or_else(|| NodeError::late("try the device filter of", folder.as_str()))?;
         match told.split_once(':').map(|(major, minor)| (major.parse(), minor.parse())) {
             Some((Ok(major), Ok(minor))) => Ok(Some((major, minor))),
             _ if told == "none" => Ok(None),

@@ -23,6 +23,17 @@ impl NodeError {
         Self::new(attempt, path, io::Error::other(why.into()))
     }
 
+    /// For something that took too long.
+    pub(crate) fn late(attempt: &'static str, path: impl Into<String>) -> Self {
+        Self::new(attempt, path, io::Error::new(io::ErrorKind::TimedOut, "no answer in time"))
+    }
+
+    /// Whether it took too long: another time there might have been an answer.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        self.cause.kind() == io::ErrorKind::TimedOut
+    }
+
     /// Whether it failed because nothing is there.
     #[must_use]
     pub fn is_missing(&self) -> bool {

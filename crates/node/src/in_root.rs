@@ -18,6 +18,10 @@ use crate::error::NodeError;
 use crate::write::{Mode as Like, TEMPORARY, fill};
 use crate::{devices, file, sys};
 
+/// How often a path with `..` in it is looked for: the kernel gives up where anything on the machine is mounted or renamed
+/// meanwhile (`openat2(2)`).
+const TRIES: usize = 100;
+
 /// A handle on the root of an image.
 #[derive(Debug)]
 pub struct InRoot {
@@ -240,7 +244,14 @@ impl InRoot {
 
     fn at(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
         let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags);
-        openat2(&self.root, path, how.resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS))
+        let how = how.resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let mut tries = 0..TRIES;
+        loop {
+            match openat2(&self.root, path, how) {
+                Err(Errno::EAGAIN) if tries.next().is_some() => {}
+                told => return told,
+            }
+        }
     }
 
     fn failed(&self, attempt: &'static str, path: &Path, cause: impl Into<std::io::Error>) -> NodeError {

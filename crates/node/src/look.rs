@@ -18,6 +18,8 @@ use crate::{file, sys};
 const CACHED: ResolveFlag = ResolveFlag::from_bits_retain(0x20);
 /// A dead server does not answer at all; a live one answers much faster.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+/// Where nothing of a tenant's is waited for: only a machine under load takes long.
+pub(crate) const PATIENCE_WITH_US: Duration = Duration::from_secs(60);
 /// The same for all slow paths of a spec: one can name thousands, and a server can answer each at the last moment.
 const PATIENCE_WITH_ALL: Duration = Duration::from_secs(10);
 

@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use integration::{Error, Result, Scratch, Spec, say};
+use integration::{Binaries, Error, Result, Runc, Scratch, Spec, say};
 use serde_json::json;
 
-use crate::verify::{FORGETFUL, OPENER, program, tracing};
+use crate::verify::{FORGETFUL, OPENER, filter_opener, program, tracing};
 use crate::{Bench, CRUN, RUNC, VERSION_1};
 
 /// What the odd runtime does to the spec that it carries out.
@@ -214,5 +214,31 @@ fn what_is_narrowed_on_version_1_stays_open_for_the_rest() -> Result<()> {
             left.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(".node")).collect();
         assert!(left.is_empty(), "{left:?}");
     }
+    Ok(())
+}
+
+/// The runtime, whose nodes take longer to make than anybody waits for what is a tenant's: as under load.
+const SLOW: &str = r#"#!/bin/sh
+case " $* " in
+  *" create "*) exec strace -f -b execve -o /dev/null -e inject=mknod,mknodat:delay_enter=4000000:when=1 "$RUNTIME" "$@" ;;
+esac
+exec "$RUNTIME" "$@"
+"#;
+
+#[test]
+fn a_filter_that_takes_long_to_try_is_tried_all_the_same() -> Result<()> {
+    let Some(mut bench) = Bench::new("a_filter_that_takes_long_to_try_is_tried_all_the_same", 2)? else {
+        return Ok(());
+    };
+    let slow = program(bench.site.join("slow"), SLOW)?;
+    let (key, config) = bench.site.quilt.env();
+    let runc = Runc::new(slow, bench.site.join("slowly"))?.env(key, config);
+    bench.runc = runc.env("RUNTIME", Binaries::locate()?.runtime);
+    let opener = filter_opener(&bench.site, "c 195:* rwm")?;
+    let hook = json!([{"path": opener.to_string_lossy(), "args": ["open"], "env": ["PATH=/usr/bin:/bin"]}]);
+    let spec = without_gpu().edit(|spec| spec["hooks"] = json!({"createRuntime": hook}));
+    let (bundle, ran) = tracing(&bench, "slow", &spec)?;
+    bench.refused("slow", &bundle, &["VERIFY_FAILED", "the device filter leaves a GPU open"])?;
+    assert!(!ran.exists());
     Ok(())
 }

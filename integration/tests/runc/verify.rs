@@ -104,6 +104,18 @@ fn a_runtime_that_forgets_the_rules_is_found_out() -> Result<()> {
 }
 
 #[test]
+fn a_runtime_that_gives_up_is_told_again_to_delete() -> Result<()> {
+    let gives_up =
+        "#!/bin/bash\n[[ \" $* \" == *' delete --force again '* ]] && mkdir \"$0-told\" 2>/dev/null && exit 1\n";
+    let site = || site_over(&FORGETFUL.replacen("#!/bin/bash\n", gives_up, 1), true);
+    let Some(bench) = Bench::on("a_runtime_that_gives_up_is_told_again_to_delete", site)? else { return Ok(()) };
+    let (bundle, _) = tracing(&bench, "again", &Spec::new().env("QUILT_GPU_COUNT", "1"))?;
+    bench.refused("again", &bundle, &["VERIFY_FAILED"])?;
+    assert!(bench.site.join("runc-odd-told").exists(), "this fixture must give up once");
+    Ok(())
+}
+
+#[test]
 fn without_verification_the_same_runtime_would_open_every_gpu() -> Result<()> {
     let Some(bench) = Bench::on("without_verification_every_gpu_would_be_open", || site_over(FORGETFUL, false))? else {
         return Ok(());
