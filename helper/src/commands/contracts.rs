@@ -3,13 +3,15 @@
 use std::io::Read;
 use std::path::PathBuf;
 
+use contract::inventory::Inventory;
 use contract::key::Key;
 use contract::request::{Asked, Request, from_json};
-use contract::{Contract, Refusal};
+use contract::{Code, Contract, Refusal};
 use ledger::audit::Kind;
 use ledger::{HeldBy, Ledger, PodContainer, Recipient, Reserved, Reserving};
 use serde::Serialize;
 use serde_json::{Value, json};
+use shim::Setup;
 
 use crate::cli::{Context, Format, not_offered};
 use crate::exit::{Exit, Failure};
@@ -149,13 +151,10 @@ fn reserve(
     let ledger = Ledger::open(setup.state_dir()).map_err(Failure::internal)?.limited(&setup.config);
     let owner = args.owner.as_deref();
     let whose = Reserving { seconds, pod, owner, id: args.id.is_some().then_some(id) };
-    let reserved =
-        shim::within_ceilings(request, &setup.config).and_then(|()| inventory::current(setup)).and_then(|inventory| {
-            let reserved = ledger.reserve(&inventory, request, &whose, &mut |gpus| {
-                let to = Recipient { key: None, owner };
-                ledger::draft(&inventory, gpus, request, &setup.config.policy, id, to, node::now())
-            })?;
-            Ok((args.explain.then(|| ledger.explain(&inventory, request, &reserved.contract.gpus)), reserved))
+    let reserved = shim::within_ceilings(request, &setup.config)
+        .and_then(|()| from_the_node(setup, &ledger, request, &whose, id))
+        .map(|(inventory, reserved)| {
+            (args.explain.then(|| ledger.explain(&inventory, request, &reserved.contract.gpus)), reserved)
         });
     let (why, reserved) = reserved.map_err(|refusal| refuse(refusal, Some(request), context))?;
     let fields = [
@@ -175,6 +174,31 @@ fn reserve(
         return Err(failure);
     }
     context.document(&Prepared { token: &reserved.token, seconds, pod, contract: &reserved.contract, why })
+}
+
+/// Reserves from an inventory that is what the node is, driver files included: what changed since it was made is looked at
+/// anew, once. The container that brings the token could not mend it.
+fn from_the_node(
+    setup: &Setup,
+    ledger: &Ledger,
+    request: &Request,
+    whose: &Reserving<'_>,
+    id: &str,
+) -> Result<(Inventory, Reserved), Refusal> {
+    let attempt = |inventory: &Inventory| {
+        ledger.reserve(inventory, request, whose, &mut |gpus| {
+            let to = Recipient { key: None, owner: whose.owner };
+            let contract = ledger::draft(inventory, gpus, request, &setup.config.policy, id, to, node::now())?;
+            shim::trusted(&contract, setup).map(|()| contract)
+        })
+    };
+    let mut inventory = inventory::current(setup)?;
+    let mut reserved = attempt(&inventory);
+    if reserved.as_ref().is_err_and(|refusal| refusal.code == Code::ContractStale) {
+        inventory = inventory::renewed(setup)?;
+        reserved = attempt(&inventory);
+    }
+    reserved.map(|reserved| (inventory, reserved))
 }
 
 /// A refusal on its way out; the log may be unwritable, and the refusal stands all the same.

@@ -352,6 +352,27 @@ fn a_node_that_lacks_a_part_of_the_driver_grants_nothing_until_it_is_mended() {
     assert_eq!(node.prepare(&json!({"gpu_count": 1})).0, 0);
 }
 
+#[test]
+fn what_is_reserved_lists_the_driver_files_of_now() {
+    let Some(node) = Node::make() else { return };
+    assert_eq!(node.call(&["inventory", "refresh"]).0, 0);
+    let (library, other) = (node.path("node/usr/lib64/libcuda.so.550.54.15"), node.path("other"));
+    fs::copy(&library, &other).unwrap();
+    fs::rename(&other, &library).unwrap();
+    let (code, answer) = node.prepare(&json!({"gpu_count": 1}));
+    assert_eq!(code, 0, "{answer}");
+    let libraries = answer["contract"]["libraries"].as_array().unwrap();
+    let listed = libraries.iter().find(|listed| listed["host_path"] == *library).unwrap();
+    assert_eq!(listed["id"], json!(node::file_id(Path::new(&library)).unwrap()));
+    assert_eq!(node.holders().len(), 1, "what was drafted first is given back");
+
+    // What no look mends is refused, and nothing stays reserved.
+    fs::set_permissions(&library, fs::Permissions::from_mode(0o666)).unwrap();
+    let (code, answer) = node.prepare(&json!({"gpu_count": 1}));
+    assert_eq!((code, &answer["code"]), (3, &json!("DRIVER_NOT_READY")), "{answer}");
+    assert_eq!(node.holders().len(), 1);
+}
+
 /// A container's lease, held by its create: this process.
 fn container(node: &Node, id: &str) -> Key {
     let setup = Setup::read(Path::new(&node.path("etc/config.toml")));

@@ -35,8 +35,8 @@ pub use changes::{changes, in_words};
 pub(crate) use links::make as make_links;
 pub(crate) use make::make as make_nodes;
 pub(crate) use sources::usage;
-pub(crate) use store::look_live;
 pub use store::{Refreshed, current, look, refresh, seen};
+pub(crate) use store::{look_live, renewed};
 
 use gpus::Function;
 use nodes::DevRoot;

@@ -91,11 +91,17 @@ pub fn current(setup: &Setup) -> Result<Inventory, Refusal> {
     };
     match shim::read_inventory(setup) {
         Ok(inventory) if !inventory.gpus.iter().any(may_be_over) => Ok(inventory),
-        _ => {
-            refresh(setup, None).map_err(|cause| Refusal::internal("inventory-refresh", &cause))?;
-            shim::read_inventory(setup)
-        }
+        _ => renewed(setup),
     }
+}
+
+/// The same, made anew whatever is stored.
+///
+/// # Errors
+/// As [`current`].
+pub(crate) fn renewed(setup: &Setup) -> Result<Inventory, Refusal> {
+    refresh(setup, None).map_err(|cause| Refusal::internal("inventory-refresh", &cause))?;
+    shim::read_inventory(setup)
 }
 
 /// The inventory that a container would be granted from now; nothing is stored.
