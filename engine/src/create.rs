@@ -112,9 +112,27 @@ fn finished(
         let folder = path.and_then(|path| group::folder(&path)).ok_or("the container has no control group")?;
         group::attach(&folder, program)?;
     }
+    for path in read_only_groups(spec) {
+        let pid = container.pid().ok_or("the container has no process")?;
+        group::make_read_only(pid.as_raw(), path)?;
+    }
     let rootfs = spec.pointer("/root/path").and_then(Value::as_str).unwrap_or("rootfs");
     Known::remember(container, &bundle.join(rootfs))?;
     write_pid(flags, container.pid().map(|pid| pid.as_raw()))
+}
+
+/// Where a spec wants control groups read-only.
+fn read_only_groups(spec: &Value) -> impl Iterator<Item = &str> {
+    let mounts = spec.pointer("/mounts").and_then(Value::as_array).into_iter().flatten();
+    let last = |mount: &Value| {
+        let options = mount["options"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        options
+            .filter(|option| ["ro", "rro", "rw", "rrw"].contains(option))
+            .last()
+            .is_some_and(|word| word.ends_with("ro"))
+    };
+    let wanted = move |mount: &&Value| mount["type"] == "cgroup" && last(mount);
+    mounts.filter(wanted).filter_map(|mount| mount["destination"].as_str())
 }
 
 /// A builder with what `create`, `run` and `exec` share.
@@ -153,4 +171,25 @@ fn absolute(path: &str) -> Result<PathBuf, String> {
 fn cgroup(spec: &Value, id: &str) -> PathBuf {
     let path = spec.pointer("/linux/cgroupsPath").and_then(Value::as_str).filter(|path| !path.is_empty());
     path.map_or_else(|| PathBuf::from(format!(":youki:{id}")), PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_last_word_about_writing_counts() {
+        for (kind, options, wanted) in [
+            ("cgroup", json!(["nosuid", "ro", "noexec"]), true),
+            ("cgroup", json!(["rw", "rro"]), true),
+            ("cgroup", json!(["ro", "rw"]), false),
+            ("cgroup", Value::Null, false),
+            ("bind", json!(["ro"]), false),
+        ] {
+            let spec = json!({"mounts": [{"destination": "/g", "type": kind, "options": options}]});
+            assert_eq!(read_only_groups(&spec).count() == 1, wanted, "{spec}");
+        }
+    }
 }

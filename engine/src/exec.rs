@@ -75,7 +75,15 @@ fn process(call: &Call, spec: &Value) -> Result<Value, String> {
     let words: Vec<&String> = call.words.iter().skip(1).collect();
     if let Some(path) = flags.value("process") {
         let bytes = std::fs::read(path).map_err(|cause| format!("cannot read {path}: {cause}"))?;
-        return serde_json::from_slice(&bytes).map_err(|cause| format!("cannot read {path}: {cause}"));
+        let mut process: Map<String, Value> =
+            serde_json::from_slice(&bytes).map_err(|cause| format!("cannot read {path}: {cause}"))?;
+        // As runc has it; libcontainer would give all.
+        if process.get("capabilities").is_none_or(Value::is_null)
+            && let Some(own) = spec.pointer("/process/capabilities")
+        {
+            process.insert("capabilities".into(), own.clone());
+        }
+        return Ok(Value::Object(process));
     }
     let mut process = spec.get("process").and_then(Value::as_object).cloned().unwrap_or_default();
     if words.is_empty() {
@@ -192,6 +200,21 @@ mod tests {
             other["capabilities"],
             json!({"bounding": ["CAP_KILL", "CAP_SYS_TIME"], "effective": cap, "permitted": cap})
         );
+    }
+
+    #[test]
+    fn a_document_without_capabilities_gets_the_containers() {
+        let spec = json!({"process": {"capabilities": {"bounding": ["CAP_KILL"]}}});
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (given, expected) in [
+            (json!({}), json!({"bounding": ["CAP_KILL"]})),
+            (json!({"capabilities": null}), json!({"bounding": ["CAP_KILL"]})),
+            (json!({"capabilities": {}}), json!({})),
+        ] {
+            std::fs::write(file.path(), given.to_string()).unwrap();
+            let line = format!("exec --process {} id", file.path().display());
+            assert_eq!(made(&line, &spec)["capabilities"], expected, "{given}");
+        }
     }
 
     #[test]

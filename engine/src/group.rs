@@ -89,6 +89,39 @@ fn bpf(command: libc::c_int, attributes: &mut [u64; 16]) -> nix::Result<RawFd> {
     Errno::result(answer).map(|number| RawFd::try_from(number).unwrap_or(-1))
 }
 
+/// Makes what is mounted at a container's path, and in it, read-only: of version 1 libcontainer mounts each hierarchy
+/// writable, whatever the spec says. Before the container starts, so that nothing in it is open yet.
+///
+/// # Errors
+/// What the kernel does not let us do.
+pub(crate) fn make_read_only(pid: i32, path: &str) -> Result<(), String> {
+    let failed = |cause: &dyn std::fmt::Display| format!("cannot make {path} of the container read-only: {cause}");
+    let namespace = File::open(format!("/proc/{pid}/ns/mnt")).map_err(|cause| failed(&cause))?;
+    let place = std::ffi::CString::new(path).map_err(|cause| failed(&cause))?;
+    let enter = move || {
+        // attr_set, attr_clr, propagation, userns_fd.
+        let attributes: [u64; 4] = [libc::MOUNT_ATTR_RDONLY, 0, 0, 0];
+        // SAFETY: these change this thread alone, which ends with them; the kernel reads what lives until they return.
+        unsafe {
+            Errno::result(libc::unshare(libc::CLONE_FS))?;
+            Errno::result(libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS))?;
+            Errno::result(libc::syscall(
+                libc::SYS_mount_setattr,
+                libc::AT_FDCWD,
+                place.as_ptr(),
+                libc::AT_RECURSIVE,
+                attributes.as_ptr(),
+                size_of_val(&attributes),
+            ))
+        }
+        .map(drop)
+    };
+    match std::thread::spawn(enter).join() {
+        Ok(done) => done.map_err(|cause| failed(&cause)),
+        Err(_) => Err(failed(&"the thread that should have done it died")),
+    }
+}
+
 /// Removes the groups that a container made in its own, which libcontainer leaves, and stumbles over. Processes are gone.
 pub(crate) fn remove_inner(path: &Path) {
     let hierarchies = fs::read_dir(DEFAULT_CGROUP_ROOT).into_iter().flatten().flatten().map(|entry| entry.path());

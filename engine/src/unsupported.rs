@@ -82,6 +82,13 @@ impl<'a> Found<'a> {
     }
 
     fn process(&mut self) {
+        let absent = |key: &str| self.spec.pointer(key).is_none_or(Value::is_null);
+        if !absent("/process") && absent("/process/capabilities") {
+            self.add(
+                "/process",
+                "libcontainer gives all capabilities where it finds no list; write \"capabilities\":{} for none",
+            );
+        }
         for set in ["bounding", "effective", "inheritable", "permitted", "ambient"] {
             for (at, name) in self.list(&format!("/process/capabilities/{set}")) {
                 if serde_json::from_value::<oci::Capability>(name.clone()).is_err() {
@@ -251,6 +258,7 @@ mod tests {
     fn every_gap_is_told_with_its_place() {
         // Where the value is put, the value, and where the gap is.
         let table = [
+            ("/process/capabilities", Value::Null, "/process"),
             ("/process/capabilities/bounding/1", json!("CAP_NEWER"), "/process/capabilities/bounding/1"),
             ("/process/rlimits/0/type", json!("RLIMIT_NEWER"), "/process/rlimits/0"),
             ("/process/scheduler/policy", json!("SCHED_EXT"), "/process/scheduler"),
