@@ -194,6 +194,13 @@ impl<'a> Found<'a> {
     }
 
     fn rest(&mut self) {
+        let path = self.at("/linux/cgroupsPath").and_then(Value::as_str).unwrap_or_default();
+        if path.split('/').any(|part| part == "..") {
+            self.add(
+                "/linux/cgroupsPath",
+                "libcontainer would follow .. out of the control groups; write the path without",
+            );
+        }
         for (at, device) in self.list("/linux/devices") {
             self.known::<oci::LinuxDevice>(&at, Some(device));
         }
@@ -282,6 +289,7 @@ mod tests {
             ("/linux/resources/unified", json!({"memory.high": "1"}), "/linux/resources/unified"),
             ("/linux/resources/blockIO", json!({"leafWeight": 10}), "/linux/resources/blockIO/leafWeight"),
             ("/linux/resources/devices/0/type", json!("x"), "/linux/resources/devices/0"),
+            ("/linux/cgroupsPath", json!("/../../tmp/x"), "/linux/cgroupsPath"),
             ("/linux/devices/0/type", json!("x"), "/linux/devices/0"),
             ("/linux/personality/domain", json!("LINUX64"), "/linux/personality"),
             ("/linux/personality/flags", json!(["ADDR_NO_RANDOMIZE"]), "/linux/personality/flags"),
