@@ -12,6 +12,7 @@
 //! | hooks without `env` | 1.1: get the container's environment, so ours have one | not looked at | not looked at |
 //! | working directory of `createRuntime` and `prestart` hooks | the bundle, and we rely on none | not looked at | not looked at |
 //! | a hook that does not read its state | goes on | dies of SIGPIPE, so ours read it | not looked at |
+//! | a process without `capabilities` | has none | has none | has all; our engine refuses it |
 //! | `ociVersion` | 1.2.1 seen | 1.8 refuses 1.2.0 in its own words, `unknown version specified` | 1.2.1 seen |
 
 use crate::paths;
@@ -55,6 +56,11 @@ impl LowLevel {
     /// Whether a device list is closed before its first rule.
     pub(crate) fn starts_closed(self) -> bool {
         self == Self::Runc
+    }
+
+    /// Whether a process has all capabilities where its spec does not speak of them.
+    pub(crate) fn gives_all(self) -> bool {
+        self == Self::Youki
     }
 
     /// Whether a root file system that is a link is followed.

@@ -5,6 +5,7 @@ use contract::exception::GUARDED_CAPABILITIES;
 use contract::json::Node;
 use contract::{Code, Refusal};
 
+use crate::Case;
 use crate::findings::{Findings, MOST_VARIABLES};
 use crate::namespaces;
 use crate::setting::Setting;
@@ -20,6 +21,12 @@ const MAGIC: &[&str] = &["fd", "cwd", "root", "exe", "ns", "map_files"];
 #[must_use]
 pub fn has_capability(spec: &Node<'_>, name: &str) -> bool {
     ["bounding", "effective", "permitted"].iter().any(|set| position(spec, set, name).is_some())
+}
+
+/// Whether it has all of them, because nothing is said about any.
+pub(crate) fn has_all(case: &Case<'_>) -> bool {
+    let said = case.spec.path(&["process", "capabilities"]);
+    case.low_level.gives_all() && said.is_none_or(Node::is_null)
 }
 
 fn position(spec: &Node<'_>, set: &str, name: &str) -> Option<usize> {
@@ -82,6 +89,11 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Vec<&'static s
 fn past_the_boundary(setting: &Setting<'_>, out: &mut Findings) -> Vec<&'static str> {
     let spec = setting.case.spec;
     let mut gone = Vec::new();
+    if has_all(setting.case) {
+        let message = "the low-level runtime gives all capabilities where a spec does not speak of any";
+        let refusal = Refusal::new(Code::UnsafeSpec, "cap", message, "write \"capabilities\": {} for none");
+        out.add(setting.weigh(refusal), &"/process/capabilities", "null");
+    }
     for name in GUARDED_CAPABILITIES.iter().copied().filter(|name| !setting.allows_capability(name)) {
         let mut sets = ["bounding", "effective", "permitted", "inheritable", "ambient"].into_iter();
         let Some((set, index)) = sets.find_map(|set| Some((set, position(spec, set, name)?))) else { continue };
