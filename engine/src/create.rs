@@ -127,8 +127,8 @@ fn read_only_groups(spec: &Value) -> impl Iterator<Item = &str> {
     let last = |mount: &Value| {
         let options = mount["options"].as_array().into_iter().flatten().filter_map(Value::as_str);
         options
-            .filter(|option| ["ro", "rro", "rw", "rrw"].contains(option))
-            .last()
+            .rev()
+            .find(|option| ["ro", "rro", "rw", "rrw"].contains(option))
             .is_some_and(|word| word.ends_with("ro"))
     };
     let wanted = move |mount: &&Value| mount["type"] == "cgroup" && last(mount);

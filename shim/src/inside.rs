@@ -75,7 +75,7 @@ fn groups_are_read_only(created: &Created<'_>, table: &mountinfo::Table, inside:
         let holds = |mount: &&Node<'_>| word(mount, "destination").is_some_and(|path| inside.holds(&path, &open.point));
         let Some(mount) = items(created, &["mounts"]).iter().rev().find(holds) else { continue };
         let options = mount.get("options").map(Node::items).unwrap_or_default().iter().filter_map(Node::as_str);
-        let writing = options.filter(|option| ["ro", "rro", "rw", "rrw"].contains(option)).last();
+        let writing = options.rev().find(|option| ["ro", "rro", "rw", "rrw"].contains(option));
         if word(mount, "type").as_deref() == Some("cgroup") && writing.is_some_and(|option| option.ends_with("ro")) {
             return Err(differs(format!("{} is writable, and the spec wants control groups read-only", open.point)));
         }
