@@ -18,7 +18,7 @@ use super::question::{self, Question};
 ///
 /// # Errors
 /// The refusal that is one.
-pub(crate) fn to(bytes: &[u8], peer: &Peer, setup: &Setup) -> Result<Value, Refusal> {
+pub(crate) fn to(bytes: &[u8], peer: &Peer, admitted: Admitted, setup: &Setup) -> Result<Value, Refusal> {
     let question = question::read(bytes)?;
     if let Some(problem) = &setup.problem {
         return Err(problem.clone());
@@ -26,7 +26,7 @@ pub(crate) fn to(bytes: &[u8], peer: &Peer, setup: &Setup) -> Result<Value, Refu
     let ledger = Ledger::open(setup.state_dir())?.limited(&setup.config);
     match question {
         Question::Grant { key, container, state_root, request } => {
-            let holder = holder(peer, &key, container, &state_root, setup)?;
+            let holder = holder(peer, admitted, &key, container, &state_root);
             let granted = granted(setup, &ledger, &request, &holder);
             // Free is free: a log that cannot be written refuses what is granted now, below.
             let _ = restore::settle(&ledger, setup);
@@ -67,25 +67,42 @@ fn held(ledger: &Ledger, key: &Key) -> Result<Vec<contract::Granted>, Refusal> {
     Ok(held)
 }
 
-/// The container, as the kernel and the operator name its owner.
-fn holder(peer: &Peer, key: &Key, container: String, state_root: &str, setup: &Setup) -> Result<Holder, Refusal> {
-    let owner = Owner::of_user(&setup.config.owners.0, peer.uid);
+/// Who may ask: as whose owner, and the process that a lease ends with.
+pub(crate) struct Admitted {
+    owner: String,
+    process: Process,
+}
+
+/// Whether a peer may ask anything: looked at before they have a share of the broker, and before they have said a word.
+///
+/// # Errors
+/// They may not.
+pub(crate) fn admitted(peer: &Peer, setup: &Setup) -> Result<Admitted, Refusal> {
     let policy = |rule, message: String, help: String| Refusal::new(Code::Policy, rule, message, help);
     if peer.uid == 0 {
         let message = "root needs no broker, and asks in the name of no user".to_owned();
         return Err(policy("broker-root", message, "start the container with quilt-gpu-runtime as root".to_owned()));
     }
-    if !setup.config.broker.lets(&owner) {
+    let (config, own) = (&setup.config, format!("uid:{}", peer.uid));
+    let owner = Owner::of_user(&config.owners.0, peer.uid);
+    // "*" means people: a user makes any number of ids that are nobody's.
+    let is_known = peer.is_account || owner != own || config.broker.allow.contains(&own);
+    if !is_known || !config.broker.lets(&owner) {
         let message = format!("user {} may have no GPUs on this node", peer.uid);
         let help = format!("have the operator add \"{owner}\" to [broker] allow in {}", setup.path.display());
         return Err(policy("broker-user", message, help));
     }
     // A lease must end with somebody; in a container's own pid namespace nobody here could tell.
-    let creator = peer.process.ok_or_else(|| {
+    let process = peer.process.ok_or_else(|| {
         let message = "whoever asked has ended, or runs in a container, and its GPUs would be nobody's".to_owned();
         policy("broker-peer", message, "start the container on the node itself".to_owned())
     })?;
-    Ok(Holder {
+    Ok(Admitted { owner, process })
+}
+
+/// The container, as the kernel and the operator name its owner.
+fn holder(peer: &Peer, admitted: Admitted, key: &Key, container: String, state_root: &str) -> Holder {
+    Holder {
         key: own(peer, key),
         container,
         state_root: users_root(peer.uid, state_root),
@@ -93,9 +110,9 @@ fn holder(peer: &Peer, key: &Key, container: String, state_root: &str, setup: &S
         low_level: String::new(),
         cgroup: None,
         pod: None,
-        owner: Some(owner),
-        creator,
-    })
+        owner: Some(admitted.owner),
+        creator: admitted.process,
+    }
 }
 
 fn granted(setup: &Setup, ledger: &Ledger, request: &Request, holder: &Holder) -> Result<Contract, Refusal> {

@@ -8,6 +8,7 @@ mod answer;
 mod peer;
 mod question;
 mod share;
+mod users;
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,8 +19,10 @@ use contract::{Code, Refusal};
 use serde_json::{Value, json};
 use shim::Setup;
 
+use answer::Admitted;
 use peer::Peer;
 use share::{Shares, Taken};
+use users::Users;
 
 /// How long a question may take to arrive, from the first byte to the last, and an answer to leave.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -40,18 +43,26 @@ pub(crate) fn serve(listener: &UnixListener, setup: &Setup) -> io::Error {
             }
             Err(error) => return error,
         };
-        let Ok(peer) = Peer::of(&stream) else { continue };
-        let taken = shares.lock().unwrap_or_else(PoisonError::into_inner).take(peer.uid, Instant::now());
-        if let Err(refusal) = taken {
-            refuse_at_once(&stream, &refusal);
-            continue;
-        }
+        let Ok(peer) = Peer::of(&stream, &Users::read()) else { continue };
+        // The configuration may have changed since the broker began.
+        let setup = current(setup);
+        let take = |admitted| {
+            let mut shares = shares.lock().unwrap_or_else(PoisonError::into_inner);
+            shares.take(peer.uid, Instant::now()).map(|()| admitted)
+        };
+        // Whoever may have nothing takes nobody's place.
+        let admitted = match answer::admitted(&peer, &setup).and_then(take) {
+            Ok(admitted) => admitted,
+            Err(refusal) => {
+                refuse_at_once(&stream, &refusal);
+                continue;
+            }
+        };
         let taken = Taken { shares: Arc::clone(&shares), uid: peer.uid };
-        let setup = setup.clone();
         // A thread that cannot be had ends the connection, and gives its share back.
         let _ = std::thread::Builder::new().spawn(move || {
             let _taken = taken;
-            attend(stream, &peer, &setup);
+            attend(stream, &peer, admitted, &setup);
         });
     }
 }
@@ -62,16 +73,15 @@ fn is_passing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|number| passing.contains(&number))
 }
 
-/// Whoever asks too much gets what fits into the socket's buffer, and nobody waits for them.
+/// Whoever may not ask, or asks too much, gets what fits into the socket's buffer, and nobody waits for them.
 fn refuse_at_once(mut stream: &UnixStream, refusal: &Refusal) {
     let _ = stream.set_nonblocking(true);
     let _ = stream.write_all(told(refusal).to_string().as_bytes());
 }
 
-fn attend(mut stream: UnixStream, peer: &Peer, setup: &Setup) {
+fn attend(mut stream: UnixStream, peer: &Peer, admitted: Admitted, setup: &Setup) {
     let answer = match question(&mut stream) {
-        // The configuration may have changed since the broker began.
-        Ok(bytes) => answer::to(&bytes, peer, &current(setup)).unwrap_or_else(|refusal| told(&refusal)),
+        Ok(bytes) => answer::to(&bytes, peer, admitted, setup).unwrap_or_else(|refusal| told(&refusal)),
         Err(refusal) => told(&refusal),
     };
     let _ = stream.set_write_timeout(Some(PATIENCE));

@@ -6,9 +6,14 @@ use std::os::unix::net::UnixStream;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use node::process::{self, Process};
 
+use super::users::Users;
+
 /// A user, and the process that connected.
 pub(crate) struct Peer {
+    /// The user, also of who runs with one of their subordinate ids.
     pub(crate) uid: u32,
+    /// The user has an account on the node.
+    pub(crate) is_account: bool,
     /// `None` when it has ended already, or is not among the processes that are seen from here, as one of a container is.
     pub(crate) process: Option<Process>,
 }
@@ -16,10 +21,11 @@ pub(crate) struct Peer {
 impl Peer {
     /// # Errors
     /// The kernel tells nothing.
-    pub(crate) fn of(stream: &UnixStream) -> io::Result<Self> {
+    pub(crate) fn of(stream: &UnixStream, users: &Users) -> io::Result<Self> {
         let credentials = getsockopt(stream, PeerCredentials)?;
         let found = u32::try_from(credentials.pid()).ok().and_then(process::of);
         let process = found.filter(|found| process::mounts_among_ours(found.pid).is_some());
-        Ok(Self { uid: credentials.uid(), process })
+        let (uid, is_account) = users.of(credentials.uid());
+        Ok(Self { uid, is_account, process })
     }
 }

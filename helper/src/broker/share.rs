@@ -9,6 +9,8 @@ use contract::{Code, Refusal};
 /// Connections at once, of all and of one user.
 const MOST: usize = 128;
 const MOST_OF_ONE: usize = 8;
+/// More connections for users who have none open: who holds many keeps nobody out.
+const MOST_FIRST: usize = 128;
 /// Questions that a user may have saved up, and how long each takes to come back. A container asks three.
 const SAVED: u32 = 60;
 const EVERY: Duration = Duration::from_millis(500);
@@ -62,7 +64,7 @@ impl Shares {
         if used.open >= MOST_OF_ONE || used.left == 0 {
             return Err(busy("this user asks the broker too much at once"));
         }
-        if self.open >= MOST {
+        if self.open >= if used.open == 0 { MOST + MOST_FIRST } else { MOST } {
             return Err(busy("too much is asked of the broker at once"));
         }
         (used.open, used.left, self.open) = (used.open + 1, used.left - 1, self.open + 1);
@@ -100,10 +102,14 @@ mod tests {
         assert_eq!(took(&mut shares, 1, 100), MOST_OF_ONE);
         assert_eq!(took(&mut shares, 2, 1), 1, "another user is not kept out by the first");
         let all: usize = (3..100).map(|uid| took(&mut shares, uid, 100)).sum();
-        assert_eq!(all, MOST - MOST_OF_ONE - 1);
+        let first = (3..100).len() - (MOST - MOST_OF_ONE - 1).div_ceil(MOST_OF_ONE);
+        assert_eq!(all, MOST - MOST_OF_ONE - 1 + first, "when all is taken, one for each who has none");
+        assert_eq!(took(&mut shares, 200, 100), 1);
+        let more = MOST + MOST_FIRST - shares.open;
+        assert_eq!((300..900).map(|uid| took(&mut shares, uid, 1)).sum::<usize>(), more);
         assert_eq!(took(&mut shares, 200, 1), 0);
         shares.give_back(1);
-        assert_eq!(took(&mut shares, 200, 1), 1);
+        assert_eq!(took(&mut shares, 900, 1), 1);
     }
 
     #[test]
