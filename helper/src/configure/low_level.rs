@@ -32,21 +32,24 @@ const PLACES: [&str; 12] = [
 /// The link cannot be made.
 pub(crate) fn link(root: &str, folder: &str, likely: &[String], dry_run: bool) -> Result<Option<String>, Failure> {
     let node = OnNode::below(root);
-    let place = node.place(&format!("{folder}/{LOW_LEVEL_LINK}"));
-    if std::fs::symlink_metadata(&place).is_ok() {
+    let named = format!("{folder}/{LOW_LEVEL_LINK}");
+    // Its folder may be a link of the node's, which leads below the node's root.
+    let cannot = |cause: std::io::Error| Failure::Internal(format!("cannot make the link {named}: {cause}"));
+    let real = node.real(folder).map_err(cannot)?;
+    let place = real.as_ref().map(|folder| folder.join(LOW_LEVEL_LINK));
+    if place.as_ref().is_some_and(|place| std::fs::symlink_metadata(place).is_ok()) {
         return Ok(None);
     }
     let known = likely.iter().map(String::as_str).chain(PLACES);
     let Some(target) = known.into_iter().find(|path| node.exists(path)) else {
-        let why = format!("no runc or crun was found here: install one, then ln -s PROGRAM {}", place.display());
+        let why = format!("no runc or crun was found here: install one, then ln -s PROGRAM {named}");
         return Ok(Some(why));
     };
-    if !node.exists(folder) {
+    let Some(place) = place else {
         return Ok(Some(format!("containers are made by {target}, as there is no {folder} that names another")));
-    }
+    };
     if !dry_run {
-        let cannot = |cause| Failure::Internal(format!("cannot make the link {}: {cause}", place.display()));
         symlink(Path::new(target), &place).map_err(cannot)?;
     }
-    Ok(Some(format!("containers are made by {target}, which the link {} names from now on", place.display())))
+    Ok(Some(format!("containers are made by {target}, which the link {named} names from now on")))
 }

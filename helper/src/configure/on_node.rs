@@ -47,7 +47,7 @@ impl OnNode {
     }
 
     /// Where a new file at this path would be, and its folders that are to be made, outermost first.
-    fn fresh(&self, path: &str) -> std::io::Result<(PathBuf, Vec<PathBuf>)> {
+    pub(crate) fn fresh(&self, path: &str) -> std::io::Result<(PathBuf, Vec<PathBuf>)> {
         let mut missing: Vec<&std::ffi::OsStr> = Vec::new();
         let mut above = Path::new(path);
         loop {

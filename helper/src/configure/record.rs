@@ -2,7 +2,7 @@
 //! file.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use node::{Mode, TrustError, read_trusted, write_atomic};
@@ -42,7 +42,8 @@ impl Record {
     /// One is not to be trusted.
     pub(super) fn all(node: &OnNode) -> Result<Vec<Self>, Failure> {
         let names = node.names(FOLDER).into_iter().filter(|name| name.ends_with(".json"));
-        let read = names.map(|name| Self::at(&node.place(&format!("{FOLDER}/{name}"))));
+        let folder = folder(node)?;
+        let read = names.map(|name| Self::at(&folder.join(name)));
         Ok(read.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
@@ -51,7 +52,7 @@ impl Record {
     /// # Errors
     /// It is there and not to be trusted.
     pub(super) fn read(node: &OnNode, engine: &str, file: Option<&str>) -> Result<Option<Self>, Failure> {
-        Self::at(&path(node, engine, file))
+        Self::at(&path(node, engine, file)?)
     }
 
     fn at(path: &Path) -> Result<Option<Self>, Failure> {
@@ -74,11 +75,10 @@ impl Record {
     /// # Errors
     /// It cannot be written.
     pub(super) fn write(&self, node: &OnNode) -> Result<(), Failure> {
-        let path = path(node, &self.engine, self.file.as_deref());
+        let folder = node.make_folder(FOLDER)?;
+        let path = path(node, &self.engine, self.file.as_deref())?;
         let failed =
             |cause: &dyn std::fmt::Display| Failure::Internal(format!("cannot write {}: {cause}", path.display()));
-        let folder = path.parent().map(PathBuf::from).unwrap_or_default();
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(&folder).map_err(|cause| failed(&cause))?;
         // Copies of configurations: others may not be allowed to read those.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).map_err(|cause| failed(&cause))?;
         let bytes = serde_json::to_vec_pretty(self)?;
@@ -90,7 +90,7 @@ impl Record {
     /// # Errors
     /// It cannot be removed.
     pub(super) fn forget(node: &OnNode, engine: &str, file: Option<&str>) -> Result<(), Failure> {
-        let path = path(node, engine, file);
+        let path = path(node, engine, file)?;
         fs::remove_file(&path)
             .map_err(|cause| Failure::Internal(format!("cannot remove {}: {cause}", path.display())))?;
         for folder in path.ancestors().skip(1).take(2) {
@@ -102,8 +102,15 @@ impl Record {
     }
 }
 
-fn path(node: &OnNode, engine: &str, file: Option<&str>) -> PathBuf {
+/// Where records are: links of the node's folders are followed below its root, and then nothing on the way may be one.
+fn folder(node: &OnNode) -> Result<PathBuf, Failure> {
+    let cannot = |cause| Failure::Internal(format!("cannot look at {FOLDER}: {cause}"));
+    let real = node.real(FOLDER).map_err(cannot)?;
+    real.map_or_else(|| node.fresh(FOLDER).map(|(place, _)| place), Ok).map_err(cannot)
+}
+
+fn path(node: &OnNode, engine: &str, file: Option<&str>) -> Result<PathBuf, Failure> {
     let which = file.map(|file| contract::key::sha256(file.as_bytes()));
     let which = which.as_deref().and_then(|digest| digest.get(..12)).map(|digest| format!("-{digest}"));
-    node.place(&format!("{FOLDER}/{engine}{}.json", which.unwrap_or_default()))
+    Ok(folder(node)?.join(format!("{engine}{}.json", which.unwrap_or_default())))
 }

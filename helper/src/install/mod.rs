@@ -271,7 +271,7 @@ fn low_level(
     record: &mut Record,
     outcome: &mut Outcome,
 ) -> Result<(), Failure> {
-    let place = node.place(&format!("{FOLDER}/{LOW_LEVEL_LINK}"));
+    let place = low_level_place(node)?;
     if place.symlink_metadata().is_err() {
         record.low_level = Some(String::new());
         record.write(node)?;
@@ -283,6 +283,13 @@ fn low_level(
         record.write(node)?;
     }
     Ok(())
+}
+
+/// Where that link is, or would be: below the node's root, whatever links lead there.
+fn low_level_place(node: &OnNode) -> Result<PathBuf, Failure> {
+    let cannot = |cause| Failure::Internal(format!("cannot look at {FOLDER}: {cause}"));
+    let folder = node.real(FOLDER).map_err(cannot)?;
+    Ok(folder.unwrap_or_else(|| node.place(FOLDER)).join(LOW_LEVEL_LINK))
 }
 
 /// Versions that nobody needs go.
@@ -322,7 +329,7 @@ fn take_away(shelf: &Shelf<'_>, record: &Record, dry_run: bool, outcome: &mut Ou
         (false, true) => outcome.notes.push(format!("{DEFAULT_PATH} stays: others have changed it")),
         (false, false) => {}
     }
-    let link = node.place(&format!("{FOLDER}/{LOW_LEVEL_LINK}"));
+    let link = low_level_place(node)?;
     let leads = std::fs::read_link(&link).ok().map(|target| target.display().to_string());
     let link_is_ours = leads.is_some() && (leads == record.low_level || record.low_level.as_deref() == Some(""));
     if dry_run {

@@ -57,7 +57,9 @@ impl Record {
     /// # Errors
     /// It is there and not to be trusted.
     pub(super) fn read(node: &OnNode) -> Result<Option<Self>, Failure> {
-        let path = node.place(FILE);
+        // Links of the node's folders are followed below its root, and then nothing on the way may be one.
+        let cannot = |cause| Failure::Internal(format!("cannot look at {FILE}: {cause}"));
+        let Some(path) = node.real(FILE).map_err(cannot)? else { return Ok(None) };
         let bytes = match read_trusted(&path, MOST) {
             Ok(trusted) => trusted.bytes,
             Err(TrustError::Missing(_)) => return Ok(None),

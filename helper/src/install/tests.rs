@@ -215,6 +215,24 @@ fn programs_lie_where_only_root_can_exchange_them() {
     assert!(code == 1 && err.contains("take that back first"), "{err}");
 }
 
+/// Links of a node's folders are the node's: nothing is written outside, and everything is found again.
+#[test]
+fn folders_that_are_links_lead_below_the_node() {
+    let Some(place) = Place::make() else { return };
+    for (name, leads) in [("etc/quilt-gpu", "/srv/quilt"), ("var/lib", "/srv/lib")] {
+        fs::create_dir_all(place.path(&format!("node{leads}"))).unwrap();
+        let _ = fs::remove_dir(place.path(&format!("node/{name}")));
+        symlink(leads, place.path(&format!("node/{name}"))).unwrap();
+    }
+    let before = place.tree();
+    place.fine(&[]);
+    let link = fs::read_link(place.path("node/srv/quilt/low-level-runtime")).unwrap();
+    assert_eq!(link.to_str(), Some("/usr/sbin/runc"));
+    assert_eq!(place.fine(&[])["changed"], false);
+    place.fine(&["--remove"]);
+    assert_eq!(place.tree(), before);
+}
+
 #[test]
 fn what_others_changed_stays() {
     let Some(place) = Place::make() else { return };
