@@ -22,9 +22,6 @@ pub(crate) fn judged(created: &Created<'_>, table: &mountinfo::Table, groups: &G
     if let Some(contract) = created.contract {
         nodes(inside.root(), contract)?;
         files(created, inside.root())?;
-        if complete {
-            groups_are_read_only(created, table, &inside)?;
-        }
     }
     if created.changed {
         foreign_nodes(created, &inside)?;
@@ -62,22 +59,6 @@ fn nodes(root: &InRoot, contract: &Contract) -> Result<(), Wrong> {
                 return Err(differs(format!("{path} is {major}:{minor}, the contract says {wanted}")));
             }
             Err(error) => return Err(differs(format!("{} is not the contract's device: {error}", item.path))),
-        }
-    }
-    Ok(())
-}
-
-/// Control groups that the spec wants read-only are: on version 1 some low-level runtimes leave the hierarchies writable.
-/// What lies there counts for the last of the spec's mounts that holds it.
-fn groups_are_read_only(created: &Created<'_>, table: &mountinfo::Table, inside: &Inside<'_>) -> Result<(), Wrong> {
-    for open in table.mounts().iter().filter(|one| one.fs.starts_with("cgroup") && one.has("rw")) {
-        let word = |mount: &'_ Node<'_>, key: &str| mount.get(key).and_then(Node::as_str).map(str::to_owned);
-        let holds = |mount: &&Node<'_>| word(mount, "destination").is_some_and(|path| inside.holds(&path, &open.point));
-        let Some(mount) = items(created, &["mounts"]).iter().rev().find(holds) else { continue };
-        let options = mount.get("options").map(Node::items).unwrap_or_default().iter().filter_map(Node::as_str);
-        let writing = options.rev().find(|option| ["ro", "rro", "rw", "rrw"].contains(option));
-        if word(mount, "type").as_deref() == Some("cgroup") && writing.is_some_and(|option| option.ends_with("ro")) {
-            return Err(differs(format!("{} is writable, and the spec wants control groups read-only", open.point)));
         }
     }
     Ok(())
