@@ -259,7 +259,9 @@ fn node_agrees(contract: &Contract, setup: &Setup) -> Result<(), Refusal> {
         let now = node::file_id(Path::new(path))
             .map_err(|e| stale("file", &format!("a driver file cannot be looked at: {e}")))?;
         if now != *id {
-            return Err(stale("file", &format!("{path} is another file than when the inventory was made")));
+            // Which one: a file that was replaced once more is another change, and looked at again (`looked`).
+            let which = format!("inode {}, changed at {}.{:09}", now.ino, now.ctime, now.ctime_nsec);
+            return Err(stale("file", &format!("{path} is another file ({which}) than when the inventory was made")));
         }
     }
     // The low-level runtime opens them by their paths, later.
