@@ -165,7 +165,7 @@ fn spec() -> Value {
     json!({
         "ociVersion": "1.0.2",
         "process": {
-            "user": {"uid": 0, "gid": 0}, "cwd": "/", "args": ["/bin/sh", "-c", LOOK],
+            "user": {"uid": 0, "gid": 0}, "cwd": "/", "args": ["/bin/sh", "-c", LOOK], "capabilities": {},
             "env": ["PATH=/bin:/usr/bin"],
             "capabilities": {"bounding": capabilities, "effective": capabilities, "permitted": capabilities},
         },

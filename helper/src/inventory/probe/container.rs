@@ -185,7 +185,10 @@ fn lay_out(bundle: &Path, name: &str, list: bool) -> std::io::Result<()> {
     let namespaces = ["mount", "network", "uts", "pid", "ipc"].map(|kind| json!({"type": kind}));
     let spec = json!({
         "ociVersion": "1.0.2",
-        "process": {"user": {"uid": 0, "gid": 0}, "cwd": "/", "args": ["/never"], "env": ["PATH=/"]},
+        // Without the key, runtimes on libcontainer give everything.
+        "process": {
+            "user": {"uid": 0, "gid": 0}, "cwd": "/", "args": ["/never"], "env": ["PATH=/"], "capabilities": {},
+        },
         "root": {"path": "rootfs"},
         "mounts": [mount("/proc", "proc"), mount("/dev", "tmpfs")],
         "linux": {
