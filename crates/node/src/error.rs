@@ -34,6 +34,13 @@ impl NodeError {
         self.cause.kind() == io::ErrorKind::TimedOut
     }
 
+    /// Whether the server of that file system is gone, or what it gave before: nothing there opens again (`fs/fuse/dev.c` and
+    /// `fs/nfs/inode.c` of Linux).
+    pub(crate) fn is_dead(&self) -> bool {
+        let number = self.cause.raw_os_error().map(Errno::from_raw);
+        matches!(number, Some(Errno::ENOTCONN | Errno::ECONNABORTED | Errno::ESTALE))
+    }
+
     /// Whether it failed because nothing is there.
     #[must_use]
     pub fn is_missing(&self) -> bool {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use contract::inventory::FileId;
 use nix::fcntl::readlink;
-use nix::sys::stat::{SFlag, fstat, stat};
+use nix::sys::stat::{FileStat, SFlag, fstat, stat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use crate::error::NodeError;
@@ -82,9 +82,8 @@ impl<'t> Inside<'t> {
     /// A place cannot be looked at.
     pub fn nodes(&self) -> Result<Vec<NodeAt<'_>>, NodeError> {
         let mut nodes = Vec::new();
-        for mount in self.mounts.iter().filter(|mount| !mount.has("nodev") && !WITHOUT_NODES.contains(&mount.fs)) {
-            let Some(handle) = self.namespace.find(&mount.point)? else { continue };
-            let stat = stat_of(&handle)?;
+        for mount in self.mounts.iter().filter(|mount| may_be_a_node(mount)) {
+            let Some(stat) = self.answer_of(&mount.point)? else { continue };
             if file::is(stat.st_mode, SFlag::S_IFCHR) {
                 nodes.push((mount.point.as_ref(), devices::numbers(stat.st_rdev)));
             }
@@ -107,6 +106,14 @@ impl<'t> Inside<'t> {
             }
         }
         Ok(folders)
+    }
+
+    /// What a mount point is; nothing where nobody can come to it any more, as its server is dead.
+    fn answer_of(&self, point: &str) -> Result<Option<FileStat>, NodeError> {
+        match self.namespace.find(point).and_then(|handle| handle.map(|handle| stat_of(&handle)).transpose()) {
+            Err(error) if error.is_dead() => Ok(None),
+            told => told,
+        }
     }
 
     fn is_folder(&self, point: &str) -> Result<bool, NodeError> {
@@ -220,7 +227,14 @@ impl Table {
     }
 }
 
-fn stat_of(handle: &OwnedFd) -> Result<nix::sys::stat::FileStat, NodeError> {
+/// Whether a mount point can be a device that opens. The top of a whole file system is a folder, but where its server says what
+/// it is (`rootmode` of FUSE): such mounts need no look, and theirs is the server that may not answer.
+fn may_be_a_node(mount: &Mount<'_>) -> bool {
+    let is_folder = mount.root == "/" && !mount.fs.starts_with("fuse");
+    !is_folder && !mount.has("nodev") && !WITHOUT_NODES.contains(&mount.fs)
+}
+
+fn stat_of(handle: &OwnedFd) -> Result<FileStat, NodeError> {
     fstat(handle).map_err(|e| NodeError::new("look at", "a place in the container", e))
 }
 

@@ -114,7 +114,7 @@ impl Podman {
         self.janitor.folder()
     }
 
-    fn create(&self, ask: &Ask, more: &str) -> Result<Ran> {
+    fn create(&self, ask: &Ask, more: &[&str]) -> Result<Ran> {
         let mut command = self.command();
         let runtime = match (ask.through, &self.hooks) {
             (Through::Quilt, None) => "quilt-gpu",
@@ -125,7 +125,8 @@ impl Podman {
                 "plain"
             }
         };
-        command.args(["--runtime", runtime, "run", more, "--pull=never", "--network=none", "--name", &ask.name]);
+        command.args(["--runtime", runtime, "run"]).args(more);
+        command.args(["--pull=never", "--network=none", "--name", &ask.name]);
         // Its own, so that what it leaves there can be told from another's.
         command.arg(format!("--cgroup-parent=/{}", self.janitor.name()));
         if ask.user_namespace || self.remapped {
@@ -166,11 +167,17 @@ impl Engine for Podman {
     }
 
     fn run(&self, ask: &Ask) -> Result<Ran> {
-        self.create(ask, "--rm")
+        // The client that is attached may come later than the container's last words: its monitor logs them all.
+        let log = self.folder().join("log");
+        let path = format!("path={}", text(&log)?);
+        let ran = self.create(ask, &["--rm", "--log-driver=k8s-file", "--log-opt", &path])?;
+        let Ok(logged) = fs::read_to_string(&log) else { return Ok(ran) };
+        fs::remove_file(&log).cannot(|| format!("remove {}", log.display()))?;
+        Ok(Ran { stdout: written(&logged), ..ran })
     }
 
     fn start(&self, ask: &Ask) -> Result<Ran> {
-        self.create(ask, "--detach")
+        self.create(ask, &["--detach"])
     }
 
     fn exec(&self, name: &str, args: &[&str]) -> Result<Ran> {
@@ -198,6 +205,13 @@ impl Engine for Podman {
     fn crash(&mut self) -> Option<Result<()>> {
         None
     }
+}
+
+/// What a container wrote to its standard output, by the log of its monitor: time, stream, whether the line ends (`F`) or
+/// goes on (`P`), text.
+fn written(log: &str) -> String {
+    let lines = log.lines().filter_map(|line| line.split_once(" stdout ")?.1.split_once(' '));
+    lines.map(|(end, text)| if end == "F" { format!("{text}\n") } else { text.to_owned() }).collect()
 }
 
 /// What newer releases give, and `MKNOD`, as older ones and Docker do: without it nobody can try what a device filter lets

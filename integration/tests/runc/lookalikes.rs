@@ -52,6 +52,8 @@ fn mounts_that_only_look_like_a_gpu_run() -> Result<()> {
     let none = json!({"type": "none", "source": file.to_string_lossy(), "destination": "/x", "options": ["rbind"]});
     let tmpfs = json!({"type": "tmpfs", "source": "tmpfs", "destination": "/mnt", "options": ["size=1m"]});
     let fuse = Path::new("/dev/fuse");
+    let served = site.join("served");
+    mount_of_a_dead_server(&served.join("dead"));
     bench.all_run(vec![
         ("file", Spec::new().bind(&file, "/dev/x", &["ro"]), "grep name /dev/x"),
         ("no-type", Spec::new().mount(none), "grep name /x"),
@@ -62,7 +64,16 @@ fn mounts_that_only_look_like_a_gpu_run() -> Result<()> {
         ("node", Spec::new().bind(&zero, "/dev/z", &[]), &opens("/dev/z")),
         ("fuse", Spec::new().bind(fuse, "/dev/fuse", &[]).allow('c', Some(10), Some(229), "rwm"), &opens("/dev/fuse")),
         ("proc", Spec::new().bind(Path::new("/proc"), "/host-proc", &["ro"]), "test -e /host-proc/1/status"),
+        ("dead-server", Spec::new().bind(&served, "/v", &[]), "mount | grep ' /v/dead ' && ! ls /v/dead"),
     ])
+}
+
+/// A FUSE mount of root's, whose server went away without unmounting it: whatever is asked of it fails.
+fn mount_of_a_dead_server(point: &Path) {
+    fs::create_dir_all(point).unwrap();
+    let mount = "mount -i -t fuse -o fd=5,rootmode=40000,user_id=0,group_id=0 server \"$0\" 5<>/dev/fuse";
+    assert!(Command::new("sh").args(["-c", mount]).arg(point).status().unwrap().success());
+    assert_eq!(fs::metadata(point).unwrap_err().raw_os_error(), Some(107));
 }
 
 #[test]
