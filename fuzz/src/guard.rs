@@ -74,6 +74,7 @@ impl Ways {
             low_level: self.low_level,
             policy: &Policy { profile, ..Policy::default() },
             own_paths: &own_paths,
+            log_path: "/var/log/quilt-gpu",
             programs: &[],
             hooks: &[],
             replaced: &[],

@@ -21,7 +21,7 @@ pub(crate) struct Decision<'a> {
     /// What it asks for; nothing when the asking itself was refused.
     pub(crate) asked: Asked,
     /// Our own folders, links resolved.
-    pub(crate) own: Vec<String>,
+    pub(crate) own: [String; 3],
     /// The guard's judgement.
     pub(crate) judgement: Judgement,
     /// Everything that is wrong; the first is the one nearest the tenant's words.
@@ -52,7 +52,7 @@ pub(crate) fn decide<'a>(
             return Decision {
                 spec,
                 asked: Asked::Nothing,
-                own: Vec::new(),
+                own: <[String; 3]>::default(),
                 judgement: Judgement::default(),
                 refusals: vec![error.into()],
             };
@@ -70,6 +70,7 @@ pub(crate) fn decide<'a>(
     // A request that is malformed is still a request: the stricter column of the table counts.
     let gpu_asked = !matches!(asked, Ok(Asked::Nothing));
     let (own, dev_root) = (setup.own_paths(), setup.config.host.dev_root());
+    let [_, log, _] = &own;
     let asking = words::way_to_ask(&spec, &setup.config.request);
     let policy = &setup.config.policy;
     let (programs, hooks) = (setup.programs(low_level.program.as_deref()), hooks(setup));
@@ -82,6 +83,7 @@ pub(crate) fn decide<'a>(
         low_level: low_level.ways,
         policy,
         own_paths: &own,
+        log_path: log,
         programs: &programs,
         hooks: &hooks,
         replaced: &replaced,

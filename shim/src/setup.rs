@@ -134,13 +134,13 @@ impl Setup {
         Audit::open(self.log_dir(), &self.config.audit)
     }
 
-    /// Folders that no tenant may bind, links resolved where they exist.
+    /// Folders that no tenant may bind, links resolved where they exist: of the state, the log and the configuration.
     #[must_use]
-    pub fn own_paths(&self) -> Vec<String> {
+    pub fn own_paths(&self) -> [String; 3] {
         let real = |folder: &Path| node::real_path(folder).unwrap_or_else(|_| folder.to_owned()).display().to_string();
         // No link leads to a file that was read as trusted.
         let folder = if self.bytes.is_empty() { real(self.folder()) } else { self.folder().display().to_string() };
-        vec![real(self.state_dir()), real(self.log_dir()), folder]
+        [real(self.state_dir()), real(self.log_dir()), folder]
     }
 
     /// Programs that run as root on this node for containers, links resolved where it matters: whoever writes one is root.

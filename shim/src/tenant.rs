@@ -80,7 +80,8 @@ fn process_file(container: &Container<'_>, file: &str, env: &[(String, String)])
             return Ok(None);
         }
     };
-    let judged = guard::may_gain(&bytes, profile);
+    // What stands behind the part that was read may give anything.
+    let judged = bytes.len() > MAX_BYTES || guard::may_gain(&bytes, profile);
     if again && !judged && env.is_empty() {
         return Ok(None);
     }

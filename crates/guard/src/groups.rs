@@ -2,7 +2,8 @@
 //!
 //! Control groups: who can write in the hierarchy that holds device filters moves itself out of its own. `ro` on a mount
 //! does not reach the mounts inside, so these are shown once more, read-only. Our own folders: who can write there gives
-//! itself other tenants' GPUs, and who can read there has their reservations. An empty file system hides them.
+//! itself other tenants' GPUs, and who can read there has their reservations. An empty file system hides them. The kernel's
+//! settings and devices, in a tree that the spec wants read-only.
 //!
 //! Right behind it, because the path is then resolved as the mount's own was, and because a later mount may show the
 //! whole again: `readonlyPaths` come last and would leave such a copy writable. Nothing else becomes read-only.
@@ -14,16 +15,15 @@ use contract::{Code, Refusal};
 
 use crate::findings::Findings;
 use crate::layers;
-use crate::mounts::Bind;
+use crate::mounts::Source;
 use crate::paths;
 use crate::setting::Setting;
-use crate::system::Object;
+use crate::system::{Object, System};
 
 /// The rules' names.
 const GROUPS: &str = "mount-cgroup";
+const KERNELS: &str = "mount-kernel-files";
 pub(crate) const OWN: &str = "mount-reserved-source";
-/// Where programs are registered that the kernel runs for others.
-const PROGRAMS: &str = "/proc/sys/fs/binfmt_misc";
 /// Where low-level runtimes look for version 2.
 const USUAL: &str = "/sys/fs/cgroup";
 
@@ -52,47 +52,49 @@ struct Found {
     mount: Option<usize>,
     /// Path below the mount's own place; empty for this place.
     rest: String,
-    /// The control groups' path; nothing for a folder of ours.
-    source: Option<String>,
+    shows: Shows,
+}
+
+/// What is shown there, and by which path of the host it is shown again.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Shows {
+    Groups(String),
+    /// The kernel's settings and devices, in a tree that is to be read-only.
+    Kernels(String),
+    /// A folder of ours: never again.
+    Own,
 }
 
 impl Groups {
     /// Looks into a folder that is bound, or is an overlay's layer. With CAP_SYS_ADMIN nothing stays closed.
-    pub(crate) fn bind(
-        &mut self,
-        setting: &Setting<'_>,
-        Bind { mount, recursive, writable }: Bind,
-        real: &str,
-    ) -> Result<(), String> {
+    pub(crate) fn bind(&mut self, setting: &Setting<'_>, source: &Source<'_>) -> Result<(), String> {
         if setting.sys_admin {
             return Ok(());
         }
-        let system = setting.machine.system;
+        let (system, real, how) = (setting.machine.system, source.real, source.how);
+        let mut found = |rest: &str, shows| self.0.push(Found { mount: how.mount, rest: rest.to_owned(), shows });
         for rest in system.filters_shown(real)? {
-            if rest.is_empty() || recursive {
-                let source = if rest.is_empty() { real.to_owned() } else { joined(real, &rest) };
-                self.0.push(Found { mount, source: Some(source), rest });
+            if rest.is_empty() || how.recursive {
+                found(&rest, Shows::Groups(joined(real, &rest)));
             }
         }
-        // `ro` of a procfs does not reach what is mounted inside, and this runs programs on the host.
-        let inside = paths::below(real, "/proc").and(paths::below(PROGRAMS, real)).filter(|_| recursive);
-        if let Some(rest) = inside.filter(|rest| !rest.is_empty())
-            && system.mounted_between(real, PROGRAMS)?
-        {
-            self.0.push(Found { mount, source: Some(PROGRAMS.to_owned()), rest: rest.to_owned() });
+        // `ro` does not reach what is mounted inside, and some of that runs programs on the host.
+        if how.recursive && !how.writable {
+            for rest in system.kernels_inside(real)? {
+                found(&rest, Shows::Kernels(joined(real, &rest)));
+            }
         }
-        for folder in setting.outer_folders() {
-            let Some(rest) = paths::below(&folder, real).filter(|rest| !rest.is_empty()) else { continue };
-            let is_there = || matches!(system.look(&folder), Object::Dir(_) | Object::Unjudgeable(_));
-            let shown = || {
-                // A mount of its own does not show, but its place does: who renames that takes the mount along.
-                let place = folder.rsplit_once('/').map_or("", |(above, _)| above);
-                Ok::<_, String>(
-                    !system.mounted_between(real, &folder)? || writable && !system.mounted_between(real, place)?,
-                )
-            };
-            if is_there() && (recursive || shown()?) {
-                self.0.push(Found { mount, source: None, rest: rest.to_owned() });
+        for (at, real, how) in source.parts() {
+            for folder in setting.outer_folders() {
+                let is_there = |path: &str| matches!(system.look(path), Object::Dir(_) | Object::Unjudgeable(_));
+                let below = paths::below(&folder, real).filter(|rest| !rest.is_empty());
+                if let Some(rest) = below.filter(|_| is_there(&folder)) {
+                    if how.recursive || is_shown(system, real, &folder, how.writable)? {
+                        found(joined(at, rest).trim_start_matches('/'), Shows::Own);
+                    }
+                } else if !at.is_empty() && paths::below(real, &folder).is_some() && is_there(real) {
+                    found(at, Shows::Own);
+                }
             }
         }
         Ok(())
@@ -107,7 +109,7 @@ impl Groups {
             return Ok(());
         }
         if setting.machine.system.filters_shown(USUAL)?.iter().any(String::is_empty) {
-            self.0.push(Found { mount: Some(index), source: Some(USUAL.to_owned()), rest: String::new() });
+            self.0.push(Found { mount: Some(index), rest: String::new(), shows: Shows::Groups(USUAL.to_owned()) });
         }
         Ok(())
     }
@@ -131,7 +133,9 @@ impl Groups {
         for parts in found.chunk_by(|a, b| a.mount == b.mount) {
             let (index, mount) = parts.first().map_or((None, None), |part| (part.mount, of(part)));
             let at = index.map_or("/root/path".to_owned(), |index| format!("/mounts/{index}"));
-            let (ours, groups) = (parts.iter().any(is_own), !parts.iter().all(is_own));
+            let ours = parts.iter().any(is_own);
+            let groups = parts.iter().any(|part| matches!(part.shows, Shows::Groups(_)));
+            let kernels = parts.iter().any(|part| matches!(part.shows, Shows::Kernels(_)));
             if is_shared(setting, mount) {
                 out.refuse(shared(if groups { GROUPS } else { OWN }).at(at, ""));
                 continue;
@@ -146,7 +150,18 @@ impl Groups {
                 out.note(OWN, at.as_str(), "the node's own record of who has which GPU is inside: hidden");
             }
             if groups {
-                out.note(GROUPS, at, "the host's control groups with device filters are inside: shown read-only");
+                out.note(
+                    GROUPS,
+                    at.as_str(),
+                    "the host's control groups with device filters are inside: shown read-only",
+                );
+            }
+            if kernels {
+                out.note(
+                    KERNELS,
+                    at,
+                    "the host's kernel settings and devices are mounted inside: shown read-only as well",
+                );
             }
             all.extend(wanted);
         }
@@ -158,18 +173,29 @@ impl Groups {
 }
 
 fn is_own(found: &Found) -> bool {
-    found.source.is_none()
+    found.shows == Shows::Own
+}
+
+/// Whether a bind that is not recursive shows a folder, or could be used to rename it: a mount of its own does not show, but its
+/// place does.
+fn is_shown(system: &dyn System, real: &str, folder: &str, writable: bool) -> Result<bool, String> {
+    let place = folder.rsplit_once('/').map_or("", |(above, _)| above);
+    Ok(!system.mounted_between(real, folder)? || writable && !system.mounted_between(real, place)?)
 }
 
 impl Found {
     fn under(&self, place: &str, before: usize) -> ReadOnly {
-        let destination = if self.rest.is_empty() { place.to_owned() } else { joined(place, &self.rest) };
-        ReadOnly { before, source: self.source.clone(), destination }
+        let destination = joined(place, &self.rest);
+        let source = match &self.shows {
+            Shows::Groups(source) | Shows::Kernels(source) => Some(source.clone()),
+            Shows::Own => None,
+        };
+        ReadOnly { before, source, destination }
     }
 }
 
 fn joined(folder: &str, rest: &str) -> String {
-    format!("{}/{rest}", folder.trim_end_matches('/'))
+    if rest.is_empty() { folder.to_owned() } else { format!("{}/{rest}", folder.trim_end_matches('/')) }
 }
 
 fn options<'n>(mount: &'n Node<'_>) -> impl DoubleEndedIterator<Item = &'n str> {

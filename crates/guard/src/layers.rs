@@ -96,28 +96,28 @@ pub(crate) fn named(setting: &Setting<'_>, layer: &str) -> Verdict {
 /// are where they were.
 fn shows_ours(setting: &Setting<'_>, layer: &str, points: &[String], depth: usize) -> Verdict {
     let mut notes = Vec::new();
-    let followed = match setting.machine.system.look(layer) {
+    let mut names = vec![paths::clean(layer).into_owned()];
+    match setting.machine.system.look(layer) {
         Object::Dir(dir) => {
             if let Some(depth) = depth.checked_sub(1) {
                 notes = stacked(setting, &dir.real, &dir.fs, depth)?;
             }
-            dir.real
+            let others = setting.machine.system.other_names(&dir.real, false);
+            names.extend(others.map_err(|why| unjudgeable(setting, layer, &why))?.into_iter().map(|name| name.real));
+            names.push(dir.real);
         }
         Object::Unjudgeable(why) => return Err(unjudgeable(setting, layer, &why)),
-        _ => String::new(),
-    };
-    for layer in [paths::clean(layer), followed.as_str().into()] {
-        if layer.is_empty() {
-            continue;
-        }
+        _ => {}
+    }
+    for layer in &names {
         for folder in setting.own_folders() {
             // What is mounted inside a layer does not show.
             let above = || {
-                let holds = paths::below(&folder, &layer).is_some() && !points.iter().any(|point| *point == *layer);
-                Ok(holds && !setting.machine.system.mounted_between(&layer, &folder)?)
+                let holds = paths::below(&folder, layer).is_some() && !points.contains(layer);
+                Ok(holds && !setting.machine.system.mounted_between(layer, &folder)?)
             };
-            let is_ours = paths::below(&layer, &folder).is_some();
-            if is_ours || above().map_err(|why: String| unjudgeable(setting, &layer, &why))? {
+            let is_ours = paths::below(layer, &folder).is_some();
+            if is_ours || above().map_err(|why: String| unjudgeable(setting, layer, &why))? {
                 return Err(reserved("a layer of the overlay holds the node's own record of who has which GPU"));
             }
         }

@@ -42,7 +42,7 @@ pub use process::{has_capability, judge_cwd};
 pub use programs::{open_to_programs, shut_by_programs};
 pub use readings::{open_gpus, openable};
 pub use rules::{granted_rules, parse_list_line};
-pub use system::{Dir, FileSystem, Majors, Object, System};
+pub use system::{Dir, FileSystem, Majors, Name, Object, System};
 
 use findings::Findings;
 use setting::{Machine, Setting};
@@ -64,6 +64,8 @@ pub struct Case<'a> {
     pub policy: &'a Policy,
     /// Folders that no tenant may see: our state, log and configuration. Absolute, links resolved.
     pub own_paths: &'a [String],
+    /// The one of them with the log: put in another's place it gives nobody a GPU.
+    pub log_path: &'a str,
     /// Programs of ours and those that run as root for us: whoever writes one runs as root on the machine. Absolute, links
     /// resolved.
     pub programs: &'a [String],

@@ -12,7 +12,7 @@ use crate::layers;
 use crate::paths;
 use crate::places;
 use crate::setting::Setting;
-use crate::system::{Dir, Object};
+use crate::system::{Dir, Name, Object};
 
 /// File systems that hold no device nodes of the host's and reach no other machine: policy `hardened` knows no others.
 const PLAIN_TYPES: &[&str] =
@@ -28,6 +28,34 @@ pub(crate) struct Bind {
     pub(crate) mount: Option<usize>,
     pub(crate) recursive: bool,
     pub(crate) writable: bool,
+}
+
+/// What lies behind a bind.
+pub(crate) struct Source<'s> {
+    /// Its path, with all links resolved.
+    pub(crate) real: &'s str,
+    pub(crate) how: Bind,
+    /// Other names of it and of its parts: a second mount shows the same, and no path tells.
+    names: Vec<Name>,
+}
+
+impl<'s> Source<'s> {
+    fn of(setting: &Setting<'_>, real: &'s str, how: Bind) -> Result<Self, Refusal> {
+        let names = setting.machine.system.other_names(real, how.recursive);
+        Ok(Self { real, how, names: names.map_err(|why| unjudgeable(setting, real, &why))? })
+    }
+
+    /// Each part by each name: where it is in the source, what it is called, and how it is shown. By another name it is one file
+    /// system's part alone, whatever is mounted in that place.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (&str, &str, Bind)> {
+        let others = self.names.iter().map(|name| (&*name.rest, &*name.real, Bind { recursive: false, ..self.how }));
+        [("", self.real, self.how)].into_iter().chain(others)
+    }
+
+    /// A part that lies in a folder of ours is hidden there; the whole cannot be.
+    fn is_not_ours(&self, setting: &Setting<'_>) -> Result<(), Refusal> {
+        self.parts().try_for_each(|(rest, real, how)| own(setting, real, rest.is_empty(), how))
+    }
 }
 
 /// What must change in the mounts.
@@ -182,8 +210,11 @@ fn root(setting: &Setting<'_>, seen: &mut Seen, out: &mut Findings) {
         || [setting.case.dev_root, "/dev"].iter().any(|dev| paths::below(&plain, dev).is_some())
         || setting.own_folders().any(|folder| paths::below(&folder, &plain).is_some());
     let how = Bind { mount: None, recursive: true, writable: false };
-    let verdict =
-        if is_hosts { behind(setting, &plain, how, seen) } else { own(setting, &plain, how).map(|()| Vec::new()) };
+    let verdict = if is_hosts {
+        behind(setting, &plain, how, seen)
+    } else {
+        own(setting, &plain, true, how).map(|()| Vec::new())
+    };
     out.add(verdict, &"/root/path", written);
 }
 
@@ -202,10 +233,7 @@ const MISSING: &str = "mount-missing";
 
 fn behind(setting: &Setting<'_>, path: &str, how: Bind, seen: &mut Seen) -> Verdict {
     let plain = paths::clean(path);
-    own(setting, &plain, how)?;
-    let look_for_groups = |real: &str, groups: &mut Groups| {
-        groups.bind(setting, how, real).map_err(|why| unjudgeable(setting, real, &why))
-    };
+    own(setting, &plain, true, how)?;
     match setting.machine.system.look(path) {
         Object::Char { major, minor } => match setting.machine.is_gpu(major, minor) {
             Ok(true) => Err(gpu_node(setting, format!("this mount's source is a GPU's node ({major}:{minor})"))),
@@ -214,19 +242,21 @@ fn behind(setting: &Setting<'_>, path: &str, how: Bind, seen: &mut Seen) -> Verd
         },
         Object::Block => Ok(Vec::new()),
         Object::Dir(dir) => {
-            let mut notes = folder(setting, &dir, how)?;
-            notes.extend(places::judge(setting, &dir.real, &dir.fs, how)?);
-            look_for_groups(&dir.real, &mut seen.groups)?;
+            let source = Source::of(setting, &dir.real, how)?;
+            let mut notes = folder(setting, &dir, &source)?;
+            notes.extend(places::judge(setting, &source, &dir.fs)?);
+            seen.groups.bind(setting, &source).map_err(|why| unjudgeable(setting, &dir.real, &why))?;
             let of_devices =
                 dir.on_dev || ["/dev", setting.case.dev_root].iter().any(|dev| paths::below(&dir.real, dev).is_some());
             seen.folders.extend(how.mount.filter(|_| !of_devices));
             Ok(notes)
         }
         Object::Other { real, kernels, fs } => {
-            own(setting, &real, how)?;
-            let notes = places::judge(setting, &real, &fs, how)?;
+            let source = Source::of(setting, &real, how)?;
+            source.is_not_ours(setting)?;
+            let notes = places::judge(setting, &source, &fs)?;
             if kernels {
-                look_for_groups(&real, &mut seen.groups)?;
+                seen.groups.bind(setting, &source).map_err(|why| unjudgeable(setting, &real, &why))?;
             }
             Ok(notes)
         }
@@ -241,12 +271,12 @@ fn behind(setting: &Setting<'_>, path: &str, how: Bind, seen: &mut Seen) -> Verd
     }
 }
 
-fn folder(setting: &Setting<'_>, dir: &Dir, how: Bind) -> Verdict {
-    own(setting, &dir.real, how)?;
+fn folder(setting: &Setting<'_>, dir: &Dir, source: &Source<'_>) -> Verdict {
+    source.is_not_ours(setting)?;
     let system = setting.machine.system;
     if dir.is_root {
         // Without `r` a bind shows the root file system alone, and /dev is a mount of its own.
-        return if how.recursive { tree(setting) } else { Ok(Vec::new()) };
+        return if source.how.recursive { tree(setting) } else { Ok(Vec::new()) };
     }
     let in_dev_root = paths::below(&dir.real, setting.case.dev_root).filter(|_| dir.in_driver_root);
     if dir.is_dev || in_dev_root == Some("") {
@@ -308,10 +338,11 @@ fn dev(setting: &Setting<'_>, source: &str, rule: &'static str) -> Verdict {
 }
 
 /// Our own files: who can write them grants GPUs, who can read them learns of other tenants'.
-fn own(setting: &Setting<'_>, plain: &str, how: Bind) -> Result<(), Refusal> {
+fn own(setting: &Setting<'_>, plain: &str, inside: bool, how: Bind) -> Result<(), Refusal> {
     let above = setting.hardened() && how.writable;
-    let is_own =
-        |folder: &str| paths::below(plain, folder).is_some() || (above && paths::below(folder, plain).is_some());
+    let is_own = |folder: &str| {
+        (inside && paths::below(plain, folder).is_some()) || (above && paths::below(folder, plain).is_some())
+    };
     if setting.own_folders().any(|folder| is_own(&folder)) {
         return Err(reserved("the folder holds the node's own record of who has which GPU"));
     }

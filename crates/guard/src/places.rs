@@ -10,7 +10,7 @@ use contract::{Code, Refusal};
 use crate::findings::Verdict;
 use crate::groups::OWN;
 use crate::layers;
-use crate::mounts::{Bind, unjudgeable};
+use crate::mounts::{Bind, Source, unjudgeable};
 use crate::paths;
 use crate::setting::Setting;
 use crate::system::FileSystem;
@@ -67,15 +67,20 @@ const SOCKETS: &[&str] = &[
     "/var/lib/kubelet/pod-resources",
 ];
 
-/// Judges a bind of what lies at this path.
-pub(crate) fn judge(setting: &Setting<'_>, real: &str, fs: &FileSystem, how: Bind) -> Verdict {
-    let mut notes = layers::bound(setting, real, fs)?;
+/// Judges what lies behind a bind.
+pub(crate) fn judge(setting: &Setting<'_>, source: &Source<'_>, fs: &FileSystem) -> Verdict {
+    let mut notes = layers::bound(setting, source.real, fs)?;
     for row in [sysfs, procfs] {
-        notes.extend(row(setting, real, fs, how)?);
+        notes.extend(row(setting, source.real, fs, source.how)?);
     }
-    for row in [ours, sockets, state] {
-        notes.extend(row(setting, real, how)?);
+    for (rest, real, how) in source.parts() {
+        notes.extend(ours(setting, real, how)?);
+        if rest.is_empty() {
+            notes.extend(sockets(setting, real, how)?);
+            notes.extend(state(setting, real, how)?);
+        }
     }
+    notes.dedup();
     Ok(notes)
 }
 
@@ -88,17 +93,12 @@ fn ours(setting: &Setting<'_>, real: &str, how: Bind) -> Verdict {
         let message = "the container can write the node's own files: this is not a boundary";
         return Ok(vec![(OWN, message.to_owned())]);
     }
-    let holds_program = || {
-        let own = |program: &str| setting.own_folders().any(|folder| paths::below(program, &folder).is_some());
-        setting.case.programs.iter().any(|program| paths::below(program, real).is_some() && !own(program))
-    };
-    let makes_devices = || CDI.iter().any(|folder| paths::below(real, folder).is_some());
-    let message = if holds_program() {
+    let message = if holds_program(setting, real, how.recursive).map_err(|why| unjudgeable(setting, real, &why))? {
         "programs that run as root on this node are inside, and the container could write them"
-    } else if makes_devices() {
+    } else if CDI.iter().any(|folder| paths::below(real, folder).is_some()) {
         "files in this folder make engines put devices into containers, and the container could write them"
-    } else if can_be_replaced(setting, real, how.recursive).map_err(|why| unjudgeable(setting, real, &why))? {
-        "the node's own record of who has which GPU is further below, and the container could put another in its place"
+    } else if can_be_replaced(setting, real) {
+        "the node's own record of who has which GPU is inside, and the container could put another in its place"
     } else {
         return Ok(Vec::new());
     };
@@ -110,24 +110,26 @@ fn ours(setting: &Setting<'_>, real: &str, how: Bind) -> Verdict {
     Err(Refusal::new(Code::UnsafeSpec, OWN, message, help))
 }
 
-/// Whether a folder of ours lies two or more levels below: what hides it keeps its own folder from being renamed, but not those
-/// in between, unless each is a mount of its own.
-fn can_be_replaced(setting: &Setting<'_>, real: &str, recursive: bool) -> Result<bool, String> {
-    for folder in setting.outer_folders() {
-        let Some((between, _)) = paths::below(&folder, real).and_then(|rest| rest.rsplit_once('/')) else { continue };
-        if !recursive {
+fn holds_program(setting: &Setting<'_>, real: &str, recursive: bool) -> Result<bool, String> {
+    let own = |program: &str| setting.own_folders().any(|folder| paths::below(program, &folder).is_some());
+    for program in setting.case.programs {
+        let inside = paths::below(program, real).is_some() && !own(program);
+        if inside && (recursive || !setting.machine.system.mounted_between(real, program)?) {
             return Ok(true);
-        }
-        let mut above = real.to_owned();
-        for part in between.split('/') {
-            let inside = format!("{above}/{part}");
-            if !setting.machine.system.mounted_between(&above, &inside)? {
-                return Ok(true);
-            }
-            above = inside;
         }
     }
     Ok(false)
+}
+
+/// Whether the container could rename a folder of ours, or one on the way to it: a mount goes with its place. What hides it is no
+/// hindrance, as from a tree that was taken out of all its mounts (`pivot_root`, `umount -l` in a user namespace) everything can
+/// be renamed. Another log gives nobody a GPU, and who collects logs writes beside it.
+fn can_be_replaced(setting: &Setting<'_>, real: &str) -> bool {
+    let log = paths::clean(setting.case.log_path);
+    setting.outer_folders().iter().any(|folder| {
+        let rest = paths::below(folder, real).unwrap_or_default();
+        rest.contains('/') || (!rest.is_empty() && *folder != log)
+    })
 }
 
 /// The files of a PCI device in sysfs reach its memory, and those of its bus give it to another driver. No device list covers

@@ -73,6 +73,15 @@ pub enum FileSystem {
     },
 }
 
+/// Another name of a part of a mount source: several mounts may show one folder.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    /// Where the part is in the source; empty for the source itself.
+    pub rest: String,
+    /// What it is called elsewhere: an absolute path of the host, without links. What is mounted below that path is no part of it.
+    pub real: String,
+}
+
 /// The system as the guard sees it. Implemented by `crates/node`; every method is called only when it can change the verdict.
 pub trait System {
     /// What lies behind an absolute path.
@@ -110,6 +119,16 @@ pub trait System {
     /// # Errors
     /// What was attempted, and the cause.
     fn filters_shown(&self, real: &str) -> Result<Vec<String>, String>;
+    /// What else the parts of a mount source are called, those of the mounts inside it as well where they show.
+    ///
+    /// # Errors
+    /// What was attempted, and the cause.
+    fn other_names(&self, real: &str, recursive: bool) -> Result<Vec<Name>, String>;
+    /// Where procfs, sysfs and binfmt_misc are mounted inside a folder: paths relative to it, rising.
+    ///
+    /// # Errors
+    /// What was attempted, and the cause.
+    fn kernels_inside(&self, real: &str) -> Result<Vec<String>, String>;
     /// Whether a mount lies below `folder` on the way to `inside`, or at its end: a bind of `folder` that is not recursive does
     /// not show it then. The answer of a machine that cannot tell is no.
     ///

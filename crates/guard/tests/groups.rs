@@ -121,7 +121,7 @@ fn programs_for_others_are_closed_in_a_bound_procfs() {
     ] {
         let mut fake = v1();
         ["/proc", "/proc/bus", "/proc/sys", PROGRAMS].iter().for_each(|path| fake.dir(path, |_| {}));
-        fake.mounted.extend(is_mounted.then(|| PROGRAMS.to_owned()));
+        fake.kernels.extend(is_mounted.then(|| PROGRAMS.to_owned()));
         let judgement = judge_text(&spec(&[bind(source, options)]).text(), &By::default(), &fake);
         assert_eq!(verdict(&judgement), "ok", "{source} {options:?}");
         assert_eq!(added(&judgement), expected, "{source} {options:?}");

@@ -335,7 +335,8 @@ fn hardened_rows() {
         (Spec::mount(r#"{"destination":"/x","type":"tmpfs","source":"tmpfs"}"#), "ok"),
     ] {
         assert_eq!(verdict(&judge(&spec, &hardened())), expected, "{}", spec.mounts);
-        assert_eq!(verdict(&judge(&spec, &By::default())), "ok", "{}", spec.mounts);
+        let standard = if spec.mounts == mount("/run", "rw").mounts { RESERVED } else { "ok" };
+        assert_eq!(verdict(&judge(&spec, &By::default())), standard, "{}", spec.mounts);
     }
 }
 

@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::collections::HashMap;
+
 use common::{BUNDLE, By, Fake, Spec, gpu, hardened, judge_text, verdict};
-use guard::{Judgement, Object};
+use guard::{Judgement, Name, Object};
 
 const RESERVED: &str = "UNSAFE_SPEC mount-reserved-source";
 
@@ -45,13 +47,13 @@ fn what_lies_below_the_source() {
         ("/", &["rbind"][..], all),
         // Who only reads has the reservations.
         ("/", &["rbind", "ro"], all),
-        ("/run", &["rbind"], &["1 /x/quilt-gpu"]),
+        ("/run", &["rbind", "ro"], &["1 /x/quilt-gpu"]),
         ("/run/", &["rbind", "ro"], &["1 /x/quilt-gpu"]),
-        ("/home/user/volume", &["rbind"], &["1 /x/quilt-gpu"]),
-        ("/home/../run", &["rbind"], &["1 /x/quilt-gpu"]),
-        ("/etc", &["rbind"], &["1 /x/quilt-gpu"]),
+        ("/home/user/volume", &["rbind", "ro"], &["1 /x/quilt-gpu"]),
+        ("/home/../run", &["rbind", "ro"], &["1 /x/quilt-gpu"]),
+        ("/etc", &["rbind", "ro"], &["1 /x/quilt-gpu"]),
         // Not recursive: what lies on the same mount.
-        ("/run", &["bind"], &["1 /x/quilt-gpu"]),
+        ("/run", &["bind", "ro"], &["1 /x/quilt-gpu"]),
         ("/", &["bind"], &["1 /x/etc/quilt-gpu"]),
         // Without the log's folder there is no place to hide it at.
         ("/var", &["rbind", "ro"], &[]),
@@ -96,7 +98,7 @@ fn layers_and_root_file_systems() {
 
 #[test]
 fn an_outer_folder_hides_an_inner_one() {
-    let spec = Spec::bind("/run").text();
+    let spec = Spec::mount(&mount("bind", "/run", &["rbind", "ro"])).text();
     let own = ["/run/quilt-gpu/", "/run/quilt-gpu/log", "/run/quilt-gpu", "/run//quilt-gpu"];
     let mut fake = machine();
     fake.dir("/run/quilt-gpu/log", |_| {});
@@ -118,7 +120,7 @@ fn control_groups_beside_them() {
 fn a_spec_that_has_them_already_is_as_wanted() {
     let again = |kind: &str, options: &[&str]| {
         let cover = mount(kind, "tmpfs", options).replace("/x", "/x/quilt-gpu");
-        hides(&machine(), &Spec::mount(&format!("{},{cover}", mount("bind", "/run", &["rbind"]))))
+        hides(&machine(), &Spec::mount(&format!("{},{cover}", mount("bind", "/run", &["rbind", "ro"]))))
     };
     assert!(again("tmpfs", &guard::HIDING).is_empty());
     // A runtime would fill this one with what lies under it.
@@ -139,7 +141,7 @@ fn an_overlay_of_the_containers_own_root_cannot_show_them_again() {
     ] {
         let overlay = mount("overlay", "overlay", &[&layer]).replace("/x", "/y");
         let overlay = overlay.replace("rootfs/y", "rootfs/x");
-        let spec = Spec::mount(&format!("{},{overlay}", mount("bind", "/run", &["rbind"])));
+        let spec = Spec::mount(&format!("{},{overlay}", mount("bind", "/run", &["rbind", "ro"])));
         assert_eq!(verdict(&judge_text(&spec.text(), &By::default(), &fake)), expected, "{layer}");
     }
 }
@@ -147,10 +149,91 @@ fn an_overlay_of_the_containers_own_root_cannot_show_them_again() {
 #[test]
 fn where_there_is_no_boundary_nothing_is_hidden() {
     for base in [Spec::admin(), Spec::privileged()] {
-        let spec = Spec { mounts: Spec::bind("/etc").mounts, ..base };
+        let spec = Spec { mounts: Spec::mount(&mount("bind", "/etc", &["rbind", "ro"])).mounts, ..base };
         let judgement = judge_text(&spec.text(), &By::default(), &machine());
         assert_eq!((verdict(&judgement).as_str(), hidden(&judgement)), ("ok", vec![]));
     }
+}
+
+/// A folder can be renamed from a tree that was taken out of its mounts, whatever covers what is in it.
+#[test]
+fn a_folder_that_holds_one_of_ours_is_not_writable() {
+    let mut fake = machine();
+    for path in ["/var/log", "/var/log/quilt-gpu", "/srv"] {
+        fake.dir(path, |_| {});
+    }
+    for (source, options, expected) in [
+        ("/run", &["rbind"][..], RESERVED),
+        ("/run", &["bind"], RESERVED),
+        ("/run", &["rbind", "ro"], "ok"),
+        ("/etc", &["rbind"], RESERVED),
+        ("/var", &["rbind"], RESERVED),
+        // Another log gives nobody a GPU.
+        ("/var/log", &["rbind"], "ok"),
+        ("/srv", &["rbind"], "ok"),
+    ] {
+        let text = Spec::mount(&mount("bind", source, options)).text();
+        assert_eq!(verdict(&judge_text(&text, &By::default(), &fake)), expected, "{source} {options:?}");
+        let privileged = Spec { mounts: Spec::mount(&mount("bind", source, options)).mounts, ..Spec::privileged() };
+        assert_eq!(verdict(&judge_text(&privileged.text(), &By::default(), &fake)), "ok", "{source} {options:?}");
+    }
+}
+
+/// CVE-free, and old: a volume that is a second mount of our folder, as `subPath`, `o=bind` and ostree make them.
+#[test]
+fn our_folders_under_other_names() {
+    let name = |rest: &str, real: &str| Name { rest: rest.into(), real: real.into() };
+    let mut fake = machine();
+    for path in ["/vol", "/vol/tree", "/sysroot", "/programs", "/usr/bin"] {
+        fake.dir(path, |_| {});
+    }
+    fake.dir("/run/quilt-gpu/leases", |_| {});
+    fake.file("/vol/file", "/vol/file");
+    fake.names = HashMap::from([
+        ("/vol".into(), vec![name("", "/run/quilt-gpu")]),
+        ("/vol/file".into(), vec![name("", "/etc/quilt-gpu/config.toml")]),
+        ("/vol/tree".into(), vec![name("a", "/run"), name("b/c", "/run/quilt-gpu/leases")]),
+        ("/sysroot".into(), vec![name("", "/")]),
+        ("/programs".into(), vec![name("bin", "/usr/bin")]),
+    ]);
+    for (source, options, expected, hides) in [
+        ("/vol", &["rbind", "ro"][..], RESERVED, &[][..]),
+        ("/vol/file", &["bind", "ro"], RESERVED, &[]),
+        ("/vol/tree", &["rbind"], RESERVED, &[]),
+        ("/vol/tree", &["rbind", "ro"], "ok", &["1 /x/a/quilt-gpu", "1 /x/b/c"]),
+        // `/run` is a mount of its own, and not what lies there on the disk.
+        ("/sysroot", &["rbind", "ro"], "ok", &["1 /x/etc/quilt-gpu"]),
+        ("/programs", &["rbind"], RESERVED, &[]),
+        ("/programs", &["rbind", "ro"], "ok", &[]),
+    ] {
+        let by = By { programs: vec!["/usr/bin/quilt-gpu-runtime".into()], ..By::default() };
+        let judgement = judge_text(&Spec::mount(&mount("bind", source, options)).text(), &by, &fake);
+        assert_eq!(verdict(&judgement), expected, "{source} {options:?}");
+        assert_eq!(hidden(&judgement), hides, "{source} {options:?}");
+    }
+    let layers = Spec::mount(&mount("overlay", "overlay", &["lowerdir=/vol:/srv"])).text();
+    assert_eq!(verdict(&judge_text(&layers, &By::default(), &fake)), RESERVED);
+}
+
+/// What is mounted in a tree is not read-only because the tree is.
+#[test]
+fn the_kernels_files_in_a_read_only_tree() {
+    let fake = Fake { kernels: vec!["/proc".into(), "/proc/sys/fs/binfmt_misc".into(), "/sys".into()], ..machine() };
+    let shown = |source: &str, options: &[&str]| {
+        let judgement = judge_text(&Spec::mount(&mount("bind", source, options)).text(), &By::default(), &fake);
+        assert_eq!(verdict(&judgement), "ok", "{source}");
+        let all =
+            judgement.changes.read_only.iter().filter_map(|one| Some((one.source.clone()?, one.destination.clone())));
+        all.map(|(source, place)| format!("{source} {place}")).collect::<Vec<_>>()
+    };
+    let binfmt = "/proc/sys/fs/binfmt_misc";
+    assert_eq!(
+        shown("/", &["rbind", "ro"]),
+        ["/proc /x/proc".into(), format!("{binfmt} /x{binfmt}"), "/sys /x/sys".into()]
+    );
+    assert_eq!(shown("/proc", &["rbind", "ro"]), [format!("{binfmt} /x/sys/fs/binfmt_misc")]);
+    assert_eq!(shown("/proc", &["bind", "ro"]), [""; 0]);
+    assert_eq!(shown("/home/user", &["rbind", "ro"]), [""; 0]);
 }
 
 #[test]
@@ -167,7 +250,7 @@ fn policy_hardened_refuses_what_can_be_written() {
 fn neither_a_shared_mount_nor_a_later_one_shows_them() {
     let shared = Spec {
         more_linux: r#","rootfsPropagation":"rshared""#.into(),
-        ..Spec::mount(&mount("bind", "/run", &["rbind", "rshared"]))
+        ..Spec::mount(&mount("bind", "/run", &["rbind", "ro", "rshared"]))
     };
     assert_eq!(verdict(&judge_text(&shared.text(), &By::default(), &machine())), RESERVED);
     let mut fake = machine();
@@ -175,7 +258,7 @@ fn neither_a_shared_mount_nor_a_later_one_shows_them() {
     fake.dir(&format!("{BUNDLE}/rootfs"), |_| {});
     fake.objects.insert(inside, Object::Missing);
     let later = mount("bind", "rootfs/x", &["bind"]).replace("/x\",\"type", "/y\",\"type");
-    let spec = Spec::mount(&format!("{},{later}", mount("bind", "/run", &["rbind"])));
+    let spec = Spec::mount(&format!("{},{later}", mount("bind", "/run", &["rbind", "ro"])));
     assert_eq!(verdict(&judge_text(&spec.text(), &By::default(), &fake)), "UNSAFE_SPEC mount-unresolvable");
 }
 
@@ -183,7 +266,7 @@ fn neither_a_shared_mount_nor_a_later_one_shows_them() {
 fn only_what_lies_above_costs_a_look() {
     let asked = |source: &str, what: &str| {
         let fake = machine();
-        judge_text(&Spec::bind(source).text(), &By::default(), &fake);
+        judge_text(&Spec::mount(&mount("bind", source, &["rbind", "ro"])).text(), &By::default(), &fake);
         fake.count(what)
     };
     assert_eq!(asked("/home/user", "look"), 1);

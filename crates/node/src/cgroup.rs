@@ -188,8 +188,7 @@ fn holds_filters(mount: &Mount<'_>, unified: bool) -> bool {
 }
 
 /// Where the hierarchies that hold device filters are mounted, rising; what another mount covers is left out.
-pub(crate) fn filters_mounted() -> Result<Vec<String>, NodeError> {
-    let table = mountinfo::own()?;
+pub(crate) fn filters_mounted(table: &Table) -> Vec<String> {
     let mounts = table.control_groups();
     let unified = is_unified(&mounts);
     let is_seen =
@@ -198,7 +197,7 @@ pub(crate) fn filters_mounted() -> Result<Vec<String>, NodeError> {
     let mut points: Vec<String> = holding.map(|mount| mount.point.to_string()).collect();
     contract::order::sort(&mut points);
     points.dedup();
-    Ok(points)
+    points
 }
 
 fn programs(folder: &str) -> Result<Vec<u32>, NodeError> {

@@ -12,24 +12,25 @@ use crate::mountinfo::{self, Mount, Table, unescape};
 pub(crate) struct Mounted(OnceLock<Table>);
 
 impl Mounted {
+    /// The mounts that we see.
+    pub(crate) fn table(&self) -> Result<&Table, String> {
+        if let Some(table) = self.0.get() {
+            return Ok(table);
+        }
+        let table = mountinfo::own().map_err(|e| e.to_string())?;
+        Ok(self.0.get_or_init(|| table))
+    }
+
     /// What an object of this device at this resolved path lies on. What is mounted on a device of its own is of no interest.
     pub(crate) fn of(&self, dev: (u32, u32), real: &str) -> Result<FileSystem, String> {
         if dev.0 != 0 {
             return Ok(FileSystem::Plain);
         }
-        let read = || mountinfo::own().map_err(|e| e.to_string());
-        let table = match self.0.get() {
-            Some(table) => table,
-            None => {
-                let table = read()?;
-                self.0.get_or_init(|| table)
-            }
-        };
-        if let Some(found) = by_device(&table.mounts(), dev) {
+        if let Some(found) = by_device(&self.table()?.mounts(), dev) {
             return Ok(found);
         }
         // It was mounted since, or its device is not the file system's: btrfs, files of an overlay.
-        let now = read()?;
+        let now = mountinfo::own().map_err(|e| e.to_string())?;
         let mounts = now.mounts();
         let above =
             || mounts.iter().filter(|mount| is_within(real, &mount.point)).max_by_key(|mount| mount.point.len());

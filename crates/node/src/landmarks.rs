@@ -92,7 +92,8 @@ pub(crate) fn part(mounts: &[Mount<'_>], path: &str) -> Option<((u32, u32), Stri
     // Of mounts at the same point the last one is seen.
     let mount = mounts.iter().filter(|mount| is_within(path, &mount.point)).max_by_key(|mount| mount.point.len())?;
     let rest = path.strip_prefix(mount.point.trim_end_matches('/'))?;
-    Some((mount.dev, format!("{}{rest}", mount.root.trim_end_matches('/'))))
+    let path = format!("{}{rest}", mount.root.trim_end_matches('/'));
+    Some((mount.dev, if path.is_empty() { "/".to_owned() } else { path }))
 }
 
 #[cfg(test)]

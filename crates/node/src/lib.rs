@@ -15,6 +15,7 @@ mod landmarks;
 mod look;
 pub mod mig;
 pub mod mountinfo;
+mod names;
 mod node;
 pub mod pci;
 pub mod process;

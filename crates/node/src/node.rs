@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use contract::config::Host;
-use guard::{Dir, Majors, Object, System};
+use guard::{Dir, Majors, Name, Object, System};
 use nix::sys::stat::{SFlag, lstat, stat};
 
 use crate::error::NodeError;
 use crate::file_system::Mounted;
 use crate::landmarks::{Landmarks, is_within};
 use crate::look::{self, Blind, MAGIC, Seen};
-use crate::{cgroup, devices, file, mountinfo, pci, process};
+use crate::{cgroup, devices, file, names, pci, process};
 
 /// Character major of DRM nodes (`admin-guide/devices.txt`).
 const DRM: u32 = 226;
@@ -133,12 +133,11 @@ impl System for Node {
     }
 
     fn tree_has_dev(&self, real: &str) -> Result<bool, String> {
-        let table = mountinfo::own().map_err(|e| e.to_string())?;
-        Ok(self.landmarks().are_in(&table.mounts(), real))
+        Ok(self.landmarks().are_in(&self.mounted.table()?.mounts(), real))
     }
 
     fn filters_shown(&self, real: &str) -> Result<Vec<String>, String> {
-        let points = self.hierarchies.get_or_init(|| cgroup::filters_mounted().map_err(|e| e.to_string()));
+        let points = self.hierarchies.get_or_init(|| self.mounted.table().map(cgroup::filters_mounted));
         let shown = |point: &String| match point.strip_prefix(real.trim_end_matches('/')) {
             _ if is_within(real, point) => Some(String::new()),
             Some(rest) => rest.strip_prefix('/').map(str::to_owned),
@@ -147,10 +146,17 @@ impl System for Node {
         points.as_ref().map(|points| points.iter().filter_map(shown).collect()).map_err(String::clone)
     }
 
+    fn other_names(&self, real: &str, recursive: bool) -> Result<Vec<Name>, String> {
+        Ok(names::others(&self.mounted.table()?.mounts(), real, recursive))
+    }
+
+    fn kernels_inside(&self, real: &str) -> Result<Vec<String>, String> {
+        Ok(names::kernels_inside(&self.mounted.table()?.mounts(), real))
+    }
+
     fn mounted_between(&self, folder: &str, inside: &str) -> Result<bool, String> {
-        let table = mountinfo::own().map_err(|e| e.to_string())?;
         let between = |point: &str| is_within(inside, point) && is_within(point, folder) && !is_within(folder, point);
-        Ok(table.mounts().iter().any(|mount| between(&mount.point)))
+        Ok(self.mounted.table()?.mounts().iter().any(|mount| between(&mount.point)))
     }
 
     fn no_folder(&self, path: &str) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use guard::{Dir, FileSystem, Majors, Object, System};
+use guard::{Dir, FileSystem, Majors, Name, Object, System};
 
 use crate::choices::Choices;
 
@@ -359,6 +359,14 @@ impl System for World {
         }
         let shown = self.mounts_in(real).filter(|(_, kind)| *kind == Mounted::Groups);
         Ok(shown.filter_map(|(point, _)| below(point, real).map(str::to_owned)).collect())
+    }
+
+    fn other_names(&self, _real: &str, _recursive: bool) -> Result<Vec<Name>, String> {
+        Ok(Vec::new())
+    }
+
+    fn kernels_inside(&self, _real: &str) -> Result<Vec<String>, String> {
+        Ok(Vec::new())
     }
 
     fn mounted_between(&self, folder: &str, inside: &str) -> Result<bool, String> {

@@ -41,6 +41,24 @@ pub(crate) fn cases() -> Vec<Case> {
         kernels("files that debug the kernel, as a volume", "debugfs", READS),
         kernels("files that trace the kernel, as a volume", "tracefs", APPENDS),
         kernels("programs that are kept in the kernel, as a volume", "bpf", MAKES),
+        there("A30", "a volume that is a second mount of the record", volume, |run, at| again(&run.state(), at))
+            .script("[ -w /t ] && echo LEAK it can be written")
+            .refused(UNSAFE, "mount-reserved-source"),
+        there("A30 CVE-2019-5736", "a volume that is a second mount of our programs", volume, |run, at| {
+            again(run.stand.quilt(run.by).programs().first().unwrap_or(&run.trap), at)
+        })
+        .script("[ -w /t/quilt-gpu-runtime ] || [ -w /t/quilt-gpu ] && echo LEAK our programs can be written")
+        .refused(UNSAFE, "mount-reserved-source"),
+        case("A27 L", "a procfs inside a tree that is read-only", |run| tree(mine(run), &["ro"]))
+            .drive(|run, bundle| {
+                let mounted = Mounted(mine(run).join("inside"));
+                odd(&mounted.0, fs::create_dir_all(&mounted.0))?;
+                put("proc", &mounted.0, "")?;
+                run.live(bundle)
+            })
+            .script("(: >>/t/inside/sys/kernel/core_pattern) 2>/dev/null && echo LEAK programs of the host can be named; [ -e /t/inside/1/status ] || exit 1")
+            .exposes()
+            .always(Verdict::Noted("mount-kernel-files")),
         there("A16 A30", "an overlay over our record, mounted before", "mine", |run, at| {
             put("overlay", at, &layers(run, &above(run)))
         })
@@ -64,6 +82,10 @@ pub(crate) fn cases() -> Vec<Case> {
             .bare(Bare::Unasked("it waits for ever"))
             .refused(UNSAFE, "mount-unresolvable"),
     ]
+}
+
+fn mine(run: &Run<'_>) -> PathBuf {
+    run.world.site.join(OWN).join(&run.id).join("mine")
 }
 
 fn dead(run: &Run<'_>) -> PathBuf {
@@ -131,6 +153,10 @@ impl Drop for Mounted {
 
 fn put(kind: &str, at: &Path, options: &str) -> Result<()> {
     odd(at, mount(Some("volume"), at, Some(kind), MsFlags::empty(), Some(options)))
+}
+
+fn again(folder: &Path, at: &Path) -> Result<()> {
+    odd(at, mount(Some(folder), at, None::<&str>, MsFlags::MS_BIND, None::<&str>))
 }
 
 fn layers(run: &Run<'_>, first: &Path) -> String {

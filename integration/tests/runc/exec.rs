@@ -211,6 +211,11 @@ fn no_flag_gains_a_capability() -> Result<()> {
     fs::write(&file, document.replacen("{", "{\"capabilities\":{},", 1)).unwrap();
     let twice = bench.runc.call("plain", &["exec", "--process", &file.to_string_lossy(), "plain"])?;
     assert!(!twice.ok() && twice.stderr.contains("UNSAFE_SPEC"), "{twice:?}");
+    // One that says what it gives behind more than is read.
+    let mut long = process(&["true"], &all());
+    long["args"] = vec!["x".repeat(131_000); 72].into();
+    let said = two.exec(&bench.runc, "plain", &long)?;
+    assert!(!said.ok() && said.stderr.contains("quilt-gpu: UNSAFE_SPEC"), "{}", said.stderr);
     // Last: the file systems that it mounts stay.
     for call in &calls {
         let said = bare.call("plain", call)?.checked()?.stdout;

@@ -56,7 +56,7 @@ fn faults(bench: &Bench) -> Vec<Fault> {
     let node = bench.site.host.node("nvidia1").display().to_string();
     let state = bench.site.quilt.state();
     let above = state.parent().and_then(Path::parent).unwrap_or(&state).to_owned();
-    let tree = Spec::new().bind(&above, "/above", &[]);
+    let tree = Spec::new().bind(&above, "/above", &["ro"]);
     let mut all = Vec::new();
     for (names, spec) in [
         (

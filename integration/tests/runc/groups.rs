@@ -104,7 +104,7 @@ fn what_is_there_to_be_read_is_read() -> Result<()> {
     let agent = Spec::new().bind(Path::new("/"), "/rootfs", &["ro"]).bind(Path::new("/sys"), "/sys", &["ro"]).bind(
         Path::new("/var/run"),
         "/var/run",
-        &["rw"],
+        &["ro"],
     );
     let script = "for top in /sys /rootfs/sys; do \
         ls $top/fs/cgroup >/dev/null && test -d $top/class/net && \
@@ -117,7 +117,11 @@ fn what_is_there_to_be_read_is_read() -> Result<()> {
     let mounts: Vec<_> =
         spec["mounts"].as_array().unwrap().iter().map(|m| m["destination"].as_str().unwrap()).collect();
     let at = mounts.iter().position(|at| *at == "/rootfs").unwrap();
-    assert!(mounts[at + 1].starts_with("/rootfs/sys/fs/cgroup"), "{mounts:?}");
+    let added = &mounts[at + 1..at + 4];
+    assert!(added.iter().all(|place| place.starts_with("/rootfs/")), "{mounts:?}");
+    for place in ["/rootfs/proc", "/rootfs/sys", "/rootfs/sys/fs/cgroup"] {
+        assert!(mounts.iter().any(|mount| mount.starts_with(place)), "{place}: {mounts:?}");
+    }
     bench.runc.start("agent")?.checked()?;
     bench.runc.wait_stopped("agent")?;
     assert_eq!(bytes(&bundle.path.join("stdout"))?, b"read\n");

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use contract::config::{Policy, Profile};
 use contract::exception::Exception;
 use contract::json;
-use guard::{Case, Dir, FileSystem, Judgement, LowLevel, Majors, Object, System};
+use guard::{Case, Dir, FileSystem, Judgement, LowLevel, Majors, Name, Object, System};
 
 pub const NVIDIA: u32 = 0x10de;
 pub const BUNDLE: &str = "/run/engine/bundle";
@@ -31,6 +31,10 @@ pub struct Fake {
     pub trees_with_dev: HashSet<String>,
     /// Where the control groups with device filters are mounted.
     pub groups: Vec<String>,
+    /// Other names of what lies at a path.
+    pub names: HashMap<String, Vec<Name>>,
+    /// Mount points of procfs, sysfs and binfmt_misc.
+    pub kernels: Vec<String>,
     /// Where other file systems are mounted; only binds that are not recursive are told.
     pub mounted: Vec<String>,
     pub first_namespace: bool,
@@ -66,6 +70,8 @@ impl Default for Fake {
             inside: HashMap::new(),
             trees_with_dev: HashSet::from(["/mnt/root".to_owned(), "/run".to_owned()]),
             groups: Vec::new(),
+            names: HashMap::new(),
+            kernels: Vec::new(),
             mounted: vec!["/run".into()],
             first_namespace: true,
             asked: RefCell::default(),
@@ -223,11 +229,19 @@ impl System for Fake {
 
     fn filters_shown(&self, real: &str) -> Result<Vec<String>, String> {
         self.ask("groups");
-        let below =
-            |point: &String| Some(point.strip_prefix(real.trim_end_matches('/'))?.strip_prefix('/')?.to_owned());
         let inside = |point: &String| real == point || real.starts_with(&format!("{point}/"));
-        let rest = |point: &String| if inside(point) { Some(String::new()) } else { below(point) };
+        let rest = |point: &String| if inside(point) { Some(String::new()) } else { below(point, real) };
         Ok(self.groups.iter().filter_map(rest).collect())
+    }
+
+    fn other_names(&self, real: &str, _: bool) -> Result<Vec<Name>, String> {
+        self.ask("names");
+        Ok(self.names.get(real).cloned().unwrap_or_default())
+    }
+
+    fn kernels_inside(&self, real: &str) -> Result<Vec<String>, String> {
+        self.ask("kernels");
+        Ok(self.kernels.iter().filter_map(|point| below(point, real)).collect())
     }
 
     fn mounted_between(&self, folder: &str, inside: &str) -> Result<bool, String> {
@@ -245,6 +259,10 @@ impl System for Fake {
         self.ask("namespace");
         self.first_namespace
     }
+}
+
+fn below(point: &str, folder: &str) -> Option<String> {
+    Some(point.strip_prefix(folder.trim_end_matches('/'))?.strip_prefix('/')?.to_owned())
 }
 
 /// A spec as an engine writes it, in parts.
@@ -384,6 +402,7 @@ pub fn judge_owning(text: &str, by: &By, fake: &Fake, own: &[&str]) -> Judgement
             low_level: by.low_level,
             policy: &by.policy,
             own_paths: &own_paths,
+            log_path: "/var/log/quilt-gpu",
             dev_root: &by.dev_root,
             programs: &by.programs,
             hooks: &by.policy.allow_hooks,
