@@ -69,6 +69,7 @@ fn mounts_that_only_look_like_a_gpu_run() -> Result<()> {
 }
 
 /// A FUSE mount of root's, whose server went away without unmounting it: whatever is asked of it fails.
+#[allow(clippy::unwrap_used, reason = "a helper of tests")]
 fn mount_of_a_dead_server(point: &Path) {
     fs::create_dir_all(point).unwrap();
     let mount = "mount -i -t fuse -o fd=5,rootmode=40000,user_id=0,group_id=0 server \"$0\" 5<>/dev/fuse";
