@@ -62,12 +62,11 @@ impl Ways {
         }
     }
 
-    fn judge(&self, bytes: &[u8], world: &World) -> Option<Judgement> {
-        let spec = json::parse_oci(bytes).ok()?;
+    fn judge(&self, spec: &json::Node<'_>, world: &World) -> Judgement {
         let profile = if self.hardened { Profile::Hardened } else { Profile::Standard };
         let own_paths: Vec<String> = OWN.iter().map(|path| (*path).to_owned()).collect();
         let case = Case {
-            spec: &spec,
+            spec,
             bundle: BUNDLE,
             gpu_asked: self.gpu_asked,
             asking: "QUILT_GPU_COUNT=1",
@@ -83,12 +82,13 @@ impl Ways {
             workload: None,
             call: None,
         };
-        Some(guard::judge(&case, world))
+        guard::judge(&case, world)
     }
 }
 
 fn judged(bytes: &[u8], world: &World, ways: &Ways) {
-    let Some(judgement) = ways.judge(bytes, world) else { return };
+    let Ok(spec) = json::parse_oci(bytes) else { return };
+    let judgement = ways.judge(&spec, world);
     for refusal in &judgement.refusals {
         assert!(!refusal.help.is_empty() && !refusal.message.is_empty(), "{refusal}");
     }
@@ -97,7 +97,6 @@ fn judged(bytes: &[u8], world: &World, ways: &Ways) {
         return;
     }
     let (edits, ours) = edits(&judgement, world, ways);
-    let Ok(spec) = json::parse_oci(bytes) else { return };
     let written = match cdi::apply(bytes, &spec, &edits) {
         Ok(written) => written,
         // A document of another shape where it would be edited is refused then.
@@ -106,10 +105,10 @@ fn judged(bytes: &[u8], world: &World, ways: &Ways) {
     let (Ok(before), Ok(after)) = (serde_json::from_slice(bytes), serde_json::from_slice(&written)) else {
         panic!("another reader refuses what was accepted")
     };
-    assert!(json::parse_oci(&written).is_ok(), "what was written is refused");
+    let Ok(reread) = json::parse_oci(&written) else { panic!("what was written is refused") };
     Outcome { world, ways, before: &before, after: &after, ours: &ours }.holds();
     if !ways.gpu_asked {
-        let again = ways.judge(&written, world).unwrap_or_default();
+        let again = ways.judge(&reread, world);
         assert!(again.refusals.is_empty(), "refused once it is written: {:?}", again.refusals);
         assert_eq!((again.changes.rules, again.changes.read_only), (None, vec![]), "written, and to be changed again");
     }
