@@ -31,8 +31,10 @@ while IFS='|' read -r target _; do
     [ "${target#\#}" = "$target" ] || continue
     found=$copy/found-$target
     mkdir -p "$found"
+    words=()
+    [ -f "fuzz/words/$target.dict" ] && words=("-dict=fuzz/words/$target.dict")
     start=$(date +%s%N)
-    if "$copy/bin/$target" "$found" "fuzz/corpora/$target" -max_total_time="${FUZZ_S:-300}" -timeout=10 \
+    if "$copy/bin/$target" "$found" "fuzz/corpora/$target" "${words[@]}" -max_total_time="${FUZZ_S:-300}" -timeout=10 \
         -artifact_prefix="$found/" >"$copy/$target.log" 2>&1; then
         echo "$target: NOT found within ${FUZZ_S:-300} s"
         status=1

@@ -27,6 +27,7 @@ for target in "${targets[@]}"; do
     mkdir -p "$mine"
     also=()
     [ "$target" = json ] && also=(integration/samples)
+    [ -f "fuzz/words/$target.dict" ] && also+=("-dict=fuzz/words/$target.dict")
     log=.cache/fuzz/$target.log
     bound=(-max_total_time="$seconds")
     [ -z "${RUNS:-}" ] || bound=(-runs="$RUNS")
