@@ -85,6 +85,10 @@ impl Outcome<'_> {
     }
 
     fn sys_admin(&self) -> bool {
+        let said = self.before.pointer("/process/capabilities").is_some_and(|sets| !sets.is_null());
+        if !said && self.ways.low_level == LowLevel::Youki {
+            return true;
+        }
         let is = |name: &str| name.to_ascii_uppercase().trim_start_matches("CAP_") == "SYS_ADMIN";
         let sets = ["bounding", "effective", "permitted"].map(|set| format!("/process/capabilities/{set}"));
         sets.iter().any(|set| items(self.before, set).iter().filter_map(Value::as_str).any(is))

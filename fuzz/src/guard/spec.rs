@@ -156,8 +156,16 @@ fn root(choices: &mut Choices<'_>) -> &'static str {
 
 fn process(choices: &mut Choices<'_>) -> Value {
     let capabilities: Vec<&str> = (0..choices.below(3)).map(|_| *choices.of(CAPABILITIES)).collect();
+    let odd = choices.clone().byte();
     let set = *choices.of(&["bounding", "effective", "permitted", "inheritable"]);
     let env = *choices.of(&["PATH=/bin", "NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_VISIBLE_DEVICES=all"]);
     let cwd = *choices.of(&["/", "/", "/", "/", "/", "/home", "/proc/self/fd/8", "/proc/self/cwd"]);
-    json!({"cwd": cwd, "env": [env], "capabilities": {set: capabilities}})
+    let mut process = json!({"cwd": cwd, "env": [env], "capabilities": {set: capabilities}});
+    // Where nothing is said of any, a low-level runtime may give all.
+    if (0xf0..0xf8).contains(&odd) {
+        process["capabilities"] = Value::Null;
+    } else if (0xf8..0xfc).contains(&odd) {
+        process.as_object_mut().map(|process| process.remove("capabilities"));
+    }
+    process
 }
