@@ -229,6 +229,10 @@ impl InRoot {
         Ok((File::from(opened), id.size))
     }
 
+    pub(crate) fn handle(&self) -> &OwnedFd {
+        &self.root
+    }
+
     /// What is at a path, taken hold of; nothing when nothing is there.
     pub(crate) fn find(&self, path: &str) -> Result<Option<OwnedFd>, NodeError> {
         match self.at(Path::new(path), OFlag::empty()) {

@@ -54,6 +54,9 @@ pub struct Inside<'t> {
     namespace: InRoot,
     /// Of the container: its own paths start here.
     root: InRoot,
+    /// Where the kernel says that the namespace's root is. Not `/` where an engine itself lives in a `chroot(2)` (snaps do):
+    /// links of descriptors then tell what lies above, and the mount table does not.
+    above: String,
 }
 
 impl<'t> Inside<'t> {
@@ -62,12 +65,14 @@ impl<'t> Inside<'t> {
     /// # Errors
     /// The process is gone, or may not be looked at.
     pub fn of(table: &'t Table, pid: u32, base: &Path) -> Result<Self, NodeError> {
-        let namespace = format!("/proc/{pid}/root");
-        let root = InRoot::open(Path::new(&format!("{namespace}/{}", base.display())))?;
+        let path = format!("/proc/{pid}/root");
+        let root = InRoot::open(Path::new(&format!("{path}/{}", base.display())))?;
+        let namespace = InRoot::open(Path::new(&path))?;
+        let above = link(namespace.handle()).unwrap_or_default();
         let base = base.to_string_lossy();
         let mut mounts = table.mounts();
         mounts.retain(|mount| is_within(&mount.point, &base));
-        Ok(Self { mounts, namespace: InRoot::open(Path::new(&namespace))?, root })
+        Ok(Self { mounts, namespace, root, above: above.trim_end_matches('/').to_owned() })
     }
 
     /// Its root.
@@ -162,7 +167,7 @@ impl<'t> Inside<'t> {
     /// Whether a path of the container's leads to a place at or below which a mount point lies.
     #[must_use]
     pub fn holds(&self, path: &str, point: &str) -> bool {
-        let real = self.root.find(path).ok().flatten().and_then(|handle| real(&handle));
+        let real = self.root.find(path).ok().flatten().and_then(|handle| self.real(&handle));
         real.is_some_and(|real| is_within(point, &real))
     }
 
@@ -181,7 +186,7 @@ impl<'t> Inside<'t> {
         if !file::is(stat.st_mode, SFlag::S_IFDIR) {
             return Ok(Some("it is not covered by /dev/null"));
         }
-        let mount = self.mount_of(&handle).filter(|mount| real(&handle).as_deref() == Some(&mount.point));
+        let mount = self.mount_of(&handle).filter(|mount| self.real(&handle).as_deref() == Some(&mount.point));
         let Some(mount) = mount.filter(|mount| mount.fs == "tmpfs" || mount.root.ends_with(EMPTY)) else {
             return Ok(Some("it is not covered by an empty folder"));
         };
@@ -200,6 +205,13 @@ impl<'t> Inside<'t> {
         let Some(handle) = self.root.find(path)? else { return Ok(false) };
         let seen = fstatvfs(&handle).map_err(|e| NodeError::new("look at", path, e))?;
         Ok(!seen.flags().contains(FsFlags::ST_RDONLY))
+    }
+
+    /// Where something is, as the mount table names it.
+    fn real(&self, handle: &OwnedFd) -> Option<String> {
+        let path = link(handle)?;
+        let rest = path.strip_prefix(&self.above).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
+        Some(if rest.is_empty() { "/" } else { rest }.to_owned())
     }
 
     /// The mount that something lies on.
@@ -242,13 +254,19 @@ fn itself(handle: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 
-/// Where something is, as its own mount namespace names it.
-fn real(handle: &OwnedFd) -> Option<String> {
+/// Where something is, as the kernel names it for us.
+fn link(handle: &OwnedFd) -> Option<String> {
     readlink(itself(handle).as_str()).ok()?.into_string().ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+    use nix::unistd::{chroot, gettid};
+
     use super::*;
 
     /// This process's own mounts, looked at as if they were a container's.
@@ -267,6 +285,33 @@ mod tests {
             }
             assert!(!inside.is_writable("/nowhere/at-all").unwrap());
         });
+    }
+
+    #[test]
+    fn what_masks_is_known_below_the_root_that_an_engine_lives_in() {
+        if !nix::unistd::geteuid().is_root() {
+            return println!("skipped: mounts need root");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().to_owned();
+        let ((tell, told), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());
+        let engine = std::thread::spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+            mount(Some("/"), &at, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+            mount(Some("x"), &at.join("mnt"), Some("tmpfs"), MsFlags::MS_RDONLY, None::<&str>).unwrap();
+            chroot(&at).unwrap();
+            tell.send(gettid().as_raw().unsigned_abs()).unwrap();
+            ended.recv().unwrap_err();
+        });
+        let pid = told.recv().unwrap();
+        let table = crate::mountinfo::of(pid).unwrap();
+        let inside = Inside::of(&table, pid, Path::new("/")).unwrap();
+        assert_eq!(inside.unmasked("/mnt").unwrap(), None);
+        assert!(inside.unmasked("/etc").unwrap().is_some());
+        assert!(inside.holds("/mnt", "/mnt") && !inside.holds("/etc", "/mnt"));
+        drop(end);
+        engine.join().unwrap();
     }
 
     #[test]
