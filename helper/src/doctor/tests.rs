@@ -262,3 +262,21 @@ fn what_a_folder_cannot_show_is_found_by_facts() {
     symlink("nowhere", node.setup.config.host.path("etc/docker/dangling")).unwrap();
     assert_eq!(node.found(), well);
 }
+
+/// Whoever writes a finding writes what provokes it.
+#[test]
+fn every_finding_in_the_sources_is_in_these_tables() {
+    let sources =
+        [include_str!("driver.rs"), include_str!("engines.rs"), include_str!("own.rs"), include_str!("system.rs")];
+    let tables = include_str!("tests.rs");
+    let mut seen = 0;
+    for made in ["Finding::stops(", "Finding::warns(", "make("] {
+        let calls = sources.iter().flat_map(|source| source.split(made).skip(1));
+        // Others have their code from a table, or from the inventory, whose tests provoke it.
+        for code in calls.filter_map(|call| call.trim_start().strip_prefix('"')?.split('"').next()) {
+            assert!(tables.contains(&format!("(\"{code}\"")), "nothing provokes {code}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 30, "{seen}");
+}

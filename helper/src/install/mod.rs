@@ -1,10 +1,11 @@
 //! `install-node`: puts our programs on a node from outside, as a container does that sees the node below a folder;
 //! tells the engine, and takes both back.
 //!
-//! `versions` places programs, `used` tells who still needs them, `record` keeps what was made, `configure` does what
-//! engines are told. Every step leaves the old state or the new one, and is passed over when it is done: whatever a
-//! crash leaves, the next call completes. No API server is asked, and no container is started.
+//! `before` looks for what would fail, `versions` places programs, `used` tells who still needs them, `record` keeps what
+//! was made, `configure` does what engines are told. Every step leaves the old state or the new one, and is passed over
+//! when it is done: whatever a crash leaves, the next call completes. No API server is asked, and no container is started.
 
+mod before;
 mod record;
 mod status;
 #[cfg(test)]
@@ -90,8 +91,9 @@ impl Outcome {
 
 /// Installs, or brings an installation to these programs.
 ///
-/// # Errors The engine's files do not take our part: then nothing is touched. Or a step cannot be done; the next call
-/// goes on there.
+/// # Errors
+/// The engine's files do not take our part, or a step would fail: then nothing is touched. Or one fails all the same; the
+/// next call goes on there.
 pub(crate) fn install(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     let node = OnNode::below(ask.root);
     let programs = Programs::read(&ask.from)?;
@@ -101,6 +103,7 @@ pub(crate) fn install(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     let tell = |dry_run| configure(&telling(ask, &shelf, engine, file.clone(), dry_run));
     // Before anything is written it is known that the engine's files take it.
     let planned = tell(true)?;
+    before::judge(ask, &node, &planned, (!shelf.has(&programs)).then_some(&programs))?;
     let mut outcome = Outcome { engine: engine.name(), version: Some(programs.id.clone()), ..Outcome::default() };
     let before = shelf.current()?;
     if ask.dry_run {

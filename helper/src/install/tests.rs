@@ -6,6 +6,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use nix::mount::{MsFlags, mount, umount};
+use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
 
 use super::versions::PROGRAMS;
@@ -159,7 +161,7 @@ fn a_node_is_told_upgraded_and_as_it_was() {
 #[test]
 fn what_does_not_work_leaves_the_node_alone() {
     type Change = fn(&Place);
-    let cases: [(Change, &[&str], u8, &str); 9] = [
+    let cases: [(Change, &[&str], u8, &str); 12] = [
         (|place| place.put(&format!("node/{ENGINE}"), "version = [\n"), &[], 2, "config.toml:1:12: unclosed array"),
         (
             |place| place.put(&format!("node/{ENGINE}"), "disabled_plugins = [\"cri\"]\n"),
@@ -184,6 +186,9 @@ fn what_does_not_work_leaves_the_node_alone() {
         (|_| (), &["--prefix", "/opt/../etc"], 2, "--prefix takes an absolute path"),
         (|place| place.put("node/opt/quilt-gpu/current", ""), &[], 1, "is not a link to a version of ours"),
         (|_| (), &["--engine", "k3s"], 1, "k3s has not written it yet"),
+        (|_| (), &["--restart"], 1, "no systemctl on this node to run `systemctl restart containerd` with; leave out"),
+        (|_| (), &["--prefix", "/usr/sbin/runc"], 1, "/usr/sbin/runc is no folder; use another --prefix"),
+        (|place| open_to_all(&place.path("node/srv")), &["--prefix", "/srv/quilt"], 1, "use another --prefix"),
     ];
     for (change, words, code, part) in cases {
         let Some(place) = Place::make() else { return };
@@ -195,16 +200,54 @@ fn what_does_not_work_leaves_the_node_alone() {
     }
 }
 
-#[test]
-fn programs_lie_where_only_root_can_exchange_them() {
-    let Some(place) = Place::make() else { return };
-    fs::create_dir_all(place.path("node/srv/open")).unwrap();
-    fs::set_permissions(place.path("node/srv/open"), fs::Permissions::from_mode(0o777)).unwrap();
-    let (code, _, err) = place.call(&["--prefix", "/srv/open/quilt"]);
-    assert!(code == 1 && err.contains("use another --prefix"), "{err}");
-    assert!(!place.path("node/srv/open/quilt/current").exists());
-    assert_eq!(fs::read_to_string(place.path(&format!("node/{ENGINE}"))).unwrap(), TEXT);
+fn open_to_all(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+}
 
+/// File systems that do not take what is to lie on them, in mounts of this thread's own.
+#[test]
+fn what_a_file_system_does_not_take_is_told_before() {
+    let Some(place) = Place::make() else { return };
+    place.put("from/quilt-gpu-runtime", &"x".repeat(1 << 20));
+    let cases = [
+        ("opt", "noexec", "is mounted noexec"),
+        (
+            "opt",
+            "mode=755,size=64k",
+            "/opt/quilt-gpu has room for 64 KiB, and the programs have 1024 KiB; use another --prefix",
+        ),
+        ("opt", "ro", "/opt/quilt-gpu cannot be written"),
+        ("etc/quilt-gpu", "ro", "/etc/quilt-gpu cannot be written"),
+        ("etc/containerd/conf.d", "ro", "/etc/containerd/conf.d/quilt-gpu.toml cannot be written"),
+        ("var/lib", "ro", "/var/lib/quilt-gpu cannot be written"),
+    ];
+    place.put(&format!("node/{ENGINE}"), "version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n");
+    cases.iter().for_each(|(at, ..)| fs::create_dir_all(place.path(&format!("node/{at}"))).unwrap());
+    let before = place.tree();
+    let judged = || {
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+        for (at, option, part) in cases {
+            let at = place.path(&format!("node/{at}"));
+            let (flags, data) = match option {
+                "noexec" => (MsFlags::MS_NOEXEC, "mode=755"),
+                "ro" => (MsFlags::MS_RDONLY, "mode=755"),
+                size => (MsFlags::empty(), size),
+            };
+            mount(Some("x"), &at, Some("tmpfs"), flags, Some(data)).unwrap();
+            let (code, _, err) = place.call(&[]);
+            umount(&at).unwrap();
+            assert!(code == 1 && err.contains(part), "{option}: {code}, {err}");
+            assert_eq!(place.tree(), before, "{part}");
+        }
+    };
+    std::thread::scope(|scope| scope.spawn(judged).join()).unwrap();
+    place.fine(&[]);
+}
+
+#[test]
+fn a_prefix_leads_below_the_node_and_stays() {
     // A prefix that is a link leads below the node, wherever that lies.
     let Some(place) = Place::make() else { return };
     fs::create_dir_all(place.path("node/srv/real")).unwrap();

@@ -50,6 +50,11 @@ impl Programs {
         let build = build.get(..12).unwrap_or_default().to_owned();
         Ok(Self { id: format!("{}-{build}", env!("CARGO_PKG_VERSION")), files })
     }
+
+    /// Their bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.files.iter().map(|(_, bytes)| bytes.len() as u64).sum()
+    }
 }
 
 /// Where versions are, below a prefix on a node.
