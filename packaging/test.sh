@@ -7,7 +7,13 @@ cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "packages: skipped, clean roots need root"; exit 0; }
 work=$(mktemp -d /var/lib/quilt-gpu-packages.XXXXXX)
 keeper=
-trap '[ -z "$keeper" ] || kill -KILL "$keeper"; rm -rf "$work"' EXIT
+ended() {
+    [ -z "$keeper" ] || kill -KILL "$keeper"
+    # Where a test failed, its container's.
+    find /sys/fs/cgroup -depth -type d -name "${work##*/}" -exec rmdir {} + 2>/dev/null || true
+    rm -rf "$work"
+}
+trap ended EXIT
 packages=$PWD/target/packages
 clean=$work/clean
 failed() { echo "packages: FAILED: $*" >&2; exit 1; }

@@ -8,6 +8,10 @@ use super::{Entry, list, string};
 use crate::exit::Failure;
 use crate::table;
 
+/// What can have happened: the kinds of records, as the published schema has them.
+const KINDS: [&str; 10] =
+    ["create", "refuse", "release", "reclaim", "refresh", "exec", "update", "verify-failed", "reserve", "torn"];
+
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Filters {
     /// What happened: create, refuse, release, reclaim, refresh, exec, update, verify-failed, reserve, torn; comma-separated
@@ -38,6 +42,10 @@ pub(crate) struct Selection<'a> {
 impl Filters {
     /// Makes moments of the times; `now` is in seconds since 1970.
     pub(crate) fn at(&self, now: u64) -> Result<Selection<'_>, Failure> {
+        if let Some(kind) = self.kind.iter().find(|kind| !KINDS.contains(&kind.as_str())) {
+            let kinds = KINDS.join(", ");
+            return Err(Failure::Usage(format!("--kind {kind:?} is no kind of record: there are {kinds}")));
+        }
         let moment = |flag, text: &Option<String>| text.as_deref().map(|text| moment(flag, text, now)).transpose();
         Ok(Selection { filters: self, since: moment("--since", &self.since)?, until: moment("--until", &self.until)? })
     }
@@ -130,6 +138,16 @@ mod tests {
 
     fn entry(value: Value) -> Entry {
         value.as_object().cloned().unwrap()
+    }
+
+    #[test]
+    fn kinds_are_those_of_the_schema_and_no_other() {
+        let schema: Value = serde_json::from_str(include_str!("../../../docs/audit.schema.json")).unwrap();
+        assert_eq!(schema["properties"]["kind"]["enum"], json!(KINDS));
+        let at = |kind: &str| Filters { kind: vec![kind.to_owned()], ..Filters::default() }.at(0).map(|_| ());
+        assert!(KINDS.iter().all(|kind| at(kind).is_ok()));
+        let failure = at("created").unwrap_err();
+        assert!(failure.exit() == Exit::Usage && failure.to_string().contains("there are create, refuse"), "{failure}");
     }
 
     #[test]

@@ -34,6 +34,7 @@ fn text(findings: &[Finding]) -> String {
     }
     let stopping = findings.iter().filter(|finding| finding.level == Level::Stops).count() as u64;
     let warning = findings.len() as u64 - stopping;
-    let [stopping, warning] = [stopping, warning].map(|n| table::counted(n, "finding", "findings"));
-    out + &format!("{stopping} that stop GPU containers, {warning} that warn\n")
+    let stopping = table::counted(stopping, "finding that stops", "findings that stop");
+    let warning = table::counted(warning, "that warns", "that warn");
+    out + &format!("{stopping} GPU containers, {warning}\n")
 }

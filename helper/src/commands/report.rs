@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args, context: Context<'_>) -> Result<Exit, Failure> {
     });
     match &args.output {
         Some(path) => std::fs::write(path, page)
-            .map_err(|cause| Failure::Internal(format!("cannot write the report {}: {cause}", path.display())))?,
+            .map_err(|cause| Failure::Usage(format!("cannot write the report {}: {cause}", path.display())))?,
         None => write!(context.out, "{page}")?,
     }
     Ok(Exit::Done)

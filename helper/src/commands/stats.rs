@@ -15,7 +15,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure> {
     loop {
-        let gpus = gather(&context.setup).map_err(Failure::Internal)?;
+        let gpus = gather(&context.setup)?;
         match context.format {
             None | Some(Format::Table) => write!(context.out, "{}", show::text(&gpus))?,
             Some(Format::Json) => context.document(&gpus)?,

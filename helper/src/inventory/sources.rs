@@ -59,7 +59,8 @@ fn nvml(own: &Path, library: &Library, asked: &[&str], live: bool) -> Answer {
 /// Who uses the GPUs of this inventory now. Only NVML tells.
 pub(crate) fn usage(seen: &Inventory) -> Result<Usage, String> {
     let library = seen.libraries.iter().find(|library| library.soname == "libnvidia-ml.so.1" && library.bits == 64);
-    let library = library.ok_or("the node has no libnvidia-ml.so.1 of the loaded driver's version")?;
+    let library = library
+        .ok_or("the node has no libnvidia-ml.so.1 of the loaded driver's version; `quilt-gpu doctor` says why")?;
     let own = own_program().ok_or("the program that asks the driver cannot be found")?;
     let mut command = Command::new(own);
     command.args(["source", "nvml", "--usage", &library.host_path, &judged::word(&library.id)]);

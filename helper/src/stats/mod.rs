@@ -10,10 +10,12 @@ use std::path::Path;
 
 use contract::config::{Host, Nvml};
 use contract::inventory::Inventory;
+use contract::{Code, Refusal};
 use ledger::{HeldBy, Lease, Ledger};
 use serde::Serialize;
 use shim::Setup;
 
+use crate::exit::Failure;
 use crate::inventory;
 use crate::table;
 use told::{Usage, UsedGpu};
@@ -53,13 +55,21 @@ pub(crate) struct User {
 }
 
 /// Asks, and puts together.
-pub(crate) fn gather(setup: &Setup) -> Result<Vec<Gpu>, String> {
+///
+/// # Errors
+/// The driver is not there, is not to be asked, or does not answer.
+pub(crate) fn gather(setup: &Setup) -> Result<Vec<Gpu>, Failure> {
     let host = &setup.config.host;
-    let inventory = inventory::look(setup)?;
+    let inventory = inventory::look(setup).map_err(Failure::Internal)?;
     if host.nvml == Nvml::Off {
-        return Err("the driver is not to be asked: [host] nvml = \"off\"".to_owned());
+        return Err(Failure::Usage("the driver is not to be asked: [host] nvml = \"off\"".to_owned()));
     }
-    let usage = inventory::usage(&inventory)?;
+    if inventory.facts.driver_version.is_none() {
+        let message = "this node has no NVIDIA driver loaded: there is nobody to ask who uses its GPUs";
+        let help = "load the driver; `quilt-gpu doctor` says what is missing";
+        return Err(Refusal::new(Code::DriverNotReady, "driver-not-ready", message, help).into());
+    }
+    let usage = inventory::usage(&inventory).map_err(Failure::Internal)?;
     let leases = Ledger::for_reading(setup.state_dir()).on_record();
     Ok(joined(host, &inventory, &usage, &leases))
 }
