@@ -11,7 +11,8 @@ use crate::args::{Call, Flags};
 use crate::container::{self, Known};
 use crate::executor::Program;
 use crate::report::chain;
-use crate::{filter, foreground, group, unsupported};
+use crate::terminal::{Socket, Terminal};
+use crate::{filter, foreground, group, mounted, streams, unsupported};
 
 /// `create`.
 ///
@@ -27,13 +28,13 @@ pub(crate) fn create(call: &Call, root: &Path) -> Result<i32, String> {
 /// Why there is no container, or none that could be started.
 pub(crate) fn run(call: &Call, root: &Path) -> Result<i32, String> {
     let detach = call.flags.is("detach");
-    let mut container = make(call, root, detach)?;
+    let (mut container, terminal) = make(call, root, detach)?;
     if let Err(cause) = container.start() {
         let _ = container.delete(true);
         return Err(format!("cannot start {}: {}", call.id(), chain(&cause)));
     }
     let Some(pid) = container.pid().filter(|_| !detach) else { return Ok(0) };
-    let status = foreground::wait(pid.as_raw());
+    let status = foreground::wait(pid.as_raw(), terminal);
     if !call.flags.is("keep") {
         container.delete(true).map_err(|cause| format!("cannot delete {}: {}", call.id(), chain(&cause)))?;
     }
@@ -49,6 +50,21 @@ fn read(bundle: &Path, v2: bool) -> Result<Value, String> {
     Ok(spec)
 }
 
+/// An error where libcontainer would not have systemd make the group that `--systemd-cgroup` asks for.
+fn managed(systemd: bool, v2: bool, spec: &Value) -> Result<(), String> {
+    let path = spec.pointer("/linux/cgroupsPath").and_then(Value::as_str);
+    match path.filter(|path| path.split(':').count() != 3) {
+        _ if !systemd => Ok(()),
+        _ if !v2 => {
+            Err("--systemd-cgroup: libcontainer asks systemd for control groups of version 2 alone, and this machine \
+                         has 1; set the engine's cgroup driver to cgroupfs"
+                .into())
+        }
+        Some(path) => Err(format!("/linux/cgroupsPath: with --systemd-cgroup this is slice:prefix:name, not {path:?}")),
+        None => Ok(()),
+    }
+}
+
 /// An error of all that libcontainer cannot do of a document.
 ///
 /// # Errors
@@ -58,7 +74,7 @@ pub(crate) fn refuse(spec: &Value, v2: bool) -> Result<(), String> {
     if gaps.is_empty() { Ok(()) } else { Err(format!("quilt-gpu-engine cannot do this: {}", gaps.join("; "))) }
 }
 
-fn make(call: &Call, root: &Path, detached: bool) -> Result<Container, String> {
+fn make(call: &Call, root: &Path, detached: bool) -> Result<(Container, Option<Terminal>), String> {
     let (id, flags) = (call.id(), &call.flags);
     container::valid(id)?;
     if root.join(id).exists() {
@@ -68,33 +84,37 @@ fn make(call: &Call, root: &Path, detached: bool) -> Result<Container, String> {
     let v2 = group::is_v2()?;
     let spec = read(&bundle, v2)?;
     let terminal = spec.pointer("/process/terminal").and_then(Value::as_bool).unwrap_or(false);
-    if terminal && !detached {
-        return Err(
-            "a terminal needs --detach and --console-socket: this engine passes nothing on in the foreground".into()
-        );
-    }
+    std::fs::create_dir_all(root).map_err(|cause| format!("cannot make the state root {}: {cause}", root.display()))?;
+    let socket = own_socket(root, flags, terminal && !detached)?;
     if !flags.is("no-new-keyring") {
         group::own_keyring(id)?;
     }
     let systemd = call.global.is("systemd-cgroup");
+    managed(systemd, v2, &spec)?;
     let filter = if v2 { Some(filter::program(&filter::rules(&spec)?)) } else { None };
-    let group = group::folder(&cgroup(&spec, id));
+    let group = match &filter {
+        Some(_) if systemd => None,
+        Some(program) => Some(group::prepare(&cgroup(&spec, id), program)?),
+        None => Some(group::close(&cgroup(&spec, id))?),
+    };
     // What fails early leaves these.
     let clean = |why: String| {
         let _ = std::fs::remove_dir_all(root.join(id));
         let _ = group.as_ref().map(std::fs::remove_dir);
         why
     };
-    if let Some(program) = filter.as_ref().filter(|_| !systemd) {
-        group::prepare(&cgroup(&spec, id), program).map_err(clean)?;
-    }
-    let builder = builder(id, root, flags, Program::default())?.as_init(&bundle).with_systemd(systemd);
-    let made = builder.with_detach(detached).with_no_pivot(flags.is("no-pivot")).build();
+    let builder = builder(id, root, flags, Program::default(), socket.as_ref()).map_err(&clean)?.as_init(&bundle);
+    let made = builder
+        .with_systemd(systemd)
+        .with_detach(detached || socket.is_some())
+        .with_no_pivot(flags.is("no-pivot"))
+        .build();
     let mut container = made.map_err(|cause| clean(format!("cannot create {id}: {}", chain(&cause))))?;
-    finished(&container, &spec, &bundle, flags, filter.filter(|_| systemd).as_deref()).inspect_err(|_| {
+    let done = finished(&container, &spec, &bundle, flags, filter.filter(|_| systemd).as_deref());
+    let done = done.and_then(|()| socket.map(Socket::terminal).transpose()).inspect_err(|_| {
         let _ = container.delete(true);
-    })?;
-    Ok(container)
+    });
+    Ok((container, done?))
 }
 
 /// What is left to do when the container is there; it has not started yet.
@@ -112,13 +132,19 @@ fn finished(
         let folder = path.and_then(|path| group::folder(&path)).ok_or("the container has no control group")?;
         group::attach(&folder, program)?;
     }
+    let pid = container.pid().ok_or("the container has no process")?.as_raw();
+    let mounts = |whose: &str| {
+        let path = format!("/proc/{whose}/mountinfo");
+        std::fs::read_to_string(&path).map_err(|cause| format!("cannot read {path}: {cause}"))
+    };
+    mounted::judge(spec, &mounts(&pid.to_string())?, &mounts("self")?)?;
     for path in read_only_groups(spec) {
-        let pid = container.pid().ok_or("the container has no process")?;
-        group::make_read_only(pid.as_raw(), path)?;
+        group::make_read_only(pid, path)?;
     }
+    streams::of_created(pid, spec);
     let rootfs = spec.pointer("/root/path").and_then(Value::as_str).unwrap_or("rootfs");
     Known::remember(container, &bundle.join(rootfs))?;
-    write_pid(flags, container.pid().map(|pid| pid.as_raw()))
+    write_pid(flags, pid)
 }
 
 /// Where a spec wants control groups read-only.
@@ -135,25 +161,42 @@ fn read_only_groups(spec: &Value) -> impl Iterator<Item = &str> {
     mounts.filter(wanted).filter_map(|mount| mount["destination"].as_str())
 }
 
+/// Our own socket for a terminal in the foreground, where there shall be one.
+///
+/// # Errors
+/// That it cannot be, or is not the only one.
+pub(crate) fn own_socket(root: &Path, flags: &Flags, wanted: bool) -> Result<Option<Socket>, String> {
+    if wanted && flags.value("console-socket").is_some() {
+        return Err("--console-socket goes with --detach: a terminal in the foreground is the caller's".into());
+    }
+    wanted.then(|| Socket::bind(root)).transpose()
+}
+
 /// A builder with what `create`, `run` and `exec` share.
 ///
 /// # Errors
 /// What of it is wrong.
-pub(crate) fn builder(id: &str, root: &Path, flags: &Flags, program: Program) -> Result<ContainerBuilder, String> {
+pub(crate) fn builder(
+    id: &str,
+    root: &Path,
+    flags: &Flags,
+    program: Program,
+    socket: Option<&Socket>,
+) -> Result<ContainerBuilder, String> {
     let wrong = |cause: &dyn std::error::Error| format!("{id}: {}", chain(cause));
-    std::fs::create_dir_all(root).map_err(|cause| format!("cannot make the state root {}: {cause}", root.display()))?;
     let builder = ContainerBuilder::new(id.to_owned(), SyscallType::default()).with_executor(program);
     let builder = builder.with_root_path(root).map_err(|cause| wrong(&cause))?;
     let preserved = flags.number("preserve-fds")?.unwrap_or(0);
-    Ok(builder.with_console_socket(flags.value("console-socket")).with_preserved_fds(preserved))
+    let console = socket.map(Socket::path).or_else(|| flags.value("console-socket").map(PathBuf::from));
+    Ok(builder.with_console_socket(console).with_preserved_fds(preserved))
 }
 
 /// Writes `--pid-file`, whole or not at all: who waits for it reads it at once.
 ///
 /// # Errors
 /// Why it cannot be written.
-pub(crate) fn write_pid(flags: &Flags, pid: Option<i32>) -> Result<(), String> {
-    let (Some(path), Some(pid)) = (flags.value("pid-file"), pid) else { return Ok(()) };
+pub(crate) fn write_pid(flags: &Flags, pid: i32) -> Result<(), String> {
+    let Some(path) = flags.value("pid-file") else { return Ok(()) };
     let path = absolute(path)?;
     let failed = |cause: std::io::Error| format!("cannot write {}: {cause}", path.display());
     let name = path.file_name().ok_or_else(|| format!("--pid-file names no file: {}", path.display()))?;

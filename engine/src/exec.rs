@@ -13,9 +13,10 @@ use serde_json::{Map, Value, json};
 
 use crate::args::{Call, Flags};
 use crate::container::Known;
-use crate::create::{builder, refuse, write_pid};
+use crate::create::{builder, own_socket, refuse, write_pid};
 use crate::executor::Program;
 use crate::report::chain;
+use crate::terminal::Socket;
 use crate::{foreground, group};
 
 /// `exec`: the exit status is the process's, or 0 with `--detach`.
@@ -47,26 +48,27 @@ pub(crate) fn exec(call: &Call, root: &Path) -> Result<i32, String> {
     let mut process = process(call, &spec)?;
     refuse(&json!({ "process": &process, "linux": { "seccomp": spec.pointer("/linux/seccomp") } }), group::is_v2()?)?;
     let detach = flags.is("detach");
-    if process["terminal"] == true && !detach {
-        return Err(
-            "a terminal needs --detach and --console-socket: this engine passes nothing on in the foreground".into()
-        );
-    }
+    let socket = own_socket(root, flags, process["terminal"] == true && !detach)?;
     let seccomp = spec.pointer("/linux/seccomp").filter(|seccomp| !seccomp.is_null());
     let seccomp = seccomp.map(|seccomp| serde_json::from_value(seccomp.clone())).transpose();
     let seccomp = seccomp.map_err(|cause| format!("{}: /linux/seccomp: {cause}", path.display()))?;
     if seccomp.is_some() && process["noNewPrivileges"] != true {
-        may_load_filter(&mut process);
+        may(&mut process, "CAP_SYS_ADMIN");
+    }
+    if process["user"]["uid"] != 0 {
+        may(&mut process, "CAP_CHOWN");
     }
     group::own_keyring(id)?;
     let document = in_memory(&process)?;
-    let builder = builder(id, root, flags, Program { seccomp })?.as_tenant().with_detach(detach);
+    let builder = builder(id, root, flags, Program { seccomp, added: true }, socket.as_ref())?.as_tenant();
+    let builder = builder.with_detach(detach || socket.is_some());
     let builder = builder.with_process(Some(format!("/proc/self/fd/{}", document.as_raw_fd())));
     let builder = builder.with_ignore_paused(flags.is("ignore-paused"));
     let pid = builder.with_sub_cgroup(flags.value("cgroup").map(str::to_owned)).build();
     let pid = pid.map_err(|cause| format!("exec failed: {}", chain(&cause)))?.as_raw();
-    write_pid(flags, Some(pid))?;
-    if detach { Ok(0) } else { foreground::wait(pid) }
+    write_pid(flags, pid)?;
+    let terminal = socket.map(Socket::terminal).transpose()?;
+    if detach { Ok(0) } else { foreground::wait(pid, terminal) }
 }
 
 /// The process's document.
@@ -83,6 +85,7 @@ fn process(call: &Call, spec: &Value) -> Result<Value, String> {
         {
             process.insert("capabilities".into(), own.clone());
         }
+        process.entry("user").or_insert_with(|| json!({ "uid": 0, "gid": 0 }));
         return Ok(Value::Object(process));
     }
     let mut process = spec.get("process").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -153,12 +156,12 @@ fn add_capabilities(process: &mut Map<String, Value>, flags: &Flags) {
     }
 }
 
-/// Lets the process load its filter after libcontainer set its capabilities. Of this one nothing is left when its program
-/// begins: it is neither bounding, nor inheritable, nor ambient.
-fn may_load_filter(process: &mut Value) {
+/// Lets the process load its filter, or take its streams, after libcontainer set its capabilities. Of such a capability nothing
+/// is left when its program begins: it is neither bounding, nor inheritable, nor ambient.
+fn may(process: &mut Value, capability: &str) {
     if let Some(sets) = process.get_mut("capabilities").and_then(Value::as_object_mut) {
         for set in ["effective", "permitted"] {
-            append(sets, set, std::iter::once(json!("CAP_SYS_ADMIN")));
+            append(sets, set, std::iter::once(json!(capability)));
         }
     }
 }
@@ -220,7 +223,7 @@ mod tests {
     #[test]
     fn what_loads_the_filter_is_not_kept() {
         let mut process = json!({"capabilities": {"bounding": ["CAP_KILL"], "inheritable": ["CAP_KILL"]}});
-        may_load_filter(&mut process);
+        may(&mut process, "CAP_SYS_ADMIN");
         let sets = &process["capabilities"];
         assert_eq!((&sets["effective"], &sets["permitted"]), (&json!(["CAP_SYS_ADMIN"]), &json!(["CAP_SYS_ADMIN"])));
         assert_eq!(

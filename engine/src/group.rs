@@ -1,6 +1,7 @@
-//! Control groups of version 2: made with their device filter before the container's first process is in them.
+//! Control groups, made with their device filter before the container's first process is in them.
 //!
-//! libcontainer would make the group and filter nothing. The rest of the limits stays its work.
+//! libcontainer would make the group and filter nothing on version 2, and on version 1 only what the list itself closes. The
+//! rest of the limits stays its work.
 #![allow(unsafe_code)]
 
 use std::fs::{self, File};
@@ -8,6 +9,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Component, Path, PathBuf};
 
 use libcgroups::common::{CgroupSetup, DEFAULT_CGROUP_ROOT, get_cgroup_setup};
+use libcgroups::v1::ControllerType;
+use libcgroups::v1::util::get_subsystem_mount_point;
 use nix::errno::Errno;
 
 /// Of `linux/bpf.h`.
@@ -33,11 +36,12 @@ pub(crate) fn folder(path: &Path) -> Option<PathBuf> {
     (!climbs).then(|| Path::new(DEFAULT_CGROUP_ROOT).join(path.strip_prefix("/").unwrap_or(path)))
 }
 
-/// Makes a group, lends it its parents' controllers as far as they have any, and puts a device filter on it.
+/// Of version 2: makes a group, lends it its parents' controllers as far as they have any, puts a device filter on it, and
+/// gives its folder.
 ///
 /// # Errors
 /// What could not be made, and where.
-pub(crate) fn prepare(path: &Path, program: &[u64]) -> Result<(), String> {
+pub(crate) fn prepare(path: &Path, program: &[u64]) -> Result<PathBuf, String> {
     let full = folder(path).ok_or_else(|| format!("the control group {} climbs", path.display()))?;
     let controllers = fs::read_to_string(Path::new(DEFAULT_CGROUP_ROOT).join("cgroup.controllers")).unwrap_or_default();
     let mut parent = PathBuf::from(DEFAULT_CGROUP_ROOT);
@@ -54,7 +58,40 @@ pub(crate) fn prepare(path: &Path, program: &[u64]) -> Result<(), String> {
             _ => {}
         }
     }
-    attach(&full, program)
+    attach(&full, program)?;
+    Ok(full)
+}
+
+/// Of version 1: makes a group whose device list is closed before libcontainer adds to it, as it adds to whatever is there,
+/// and gives its folder. A group that was there is closed where all is open in it.
+///
+/// # Errors
+/// What could not be made or closed, and where.
+pub(crate) fn close(path: &Path) -> Result<PathBuf, String> {
+    let failed =
+        |what: &str, at: &Path, cause: &dyn std::fmt::Display| format!("cannot {what} {}: {cause}", at.display());
+    let mount = get_subsystem_mount_point(&ControllerType::Devices)
+        .map_err(|cause| format!("cannot find the control groups of devices: {cause}"))?;
+    if path.components().any(|part| matches!(part, Component::ParentDir)) {
+        return Err(format!("the control group {} climbs", path.display()));
+    }
+    let folder = mount.join(path.strip_prefix("/").unwrap_or(path));
+    if let Some(parent) = folder.parent() {
+        fs::create_dir_all(parent).map_err(|cause| failed("make the control group", parent, &cause))?;
+    }
+    let open = match fs::create_dir(&folder) {
+        Ok(()) => true,
+        Err(cause) if cause.kind() == std::io::ErrorKind::AlreadyExists => {
+            let list = folder.join("devices.list");
+            fs::read_to_string(&list).map_err(|cause| failed("read", &list, &cause))?.starts_with("a ")
+        }
+        Err(cause) => return Err(failed("make the control group", &folder, &cause)),
+    };
+    if open {
+        let deny = folder.join("devices.deny");
+        fs::write(&deny, "a").map_err(|cause| failed("close all devices in", &deny, &cause))?;
+    }
+    Ok(folder)
 }
 
 /// Puts a device filter on a group that exists. All filters of a group and its parents must allow what is opened.

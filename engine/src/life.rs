@@ -77,8 +77,11 @@ fn signal(text: &str) -> Result<i32, String> {
 }
 
 /// To one process. Signals without a name in our library are sent as well.
+///
+/// # Errors
+/// That it is gone, in the words that engines look for, or why it cannot be told.
 #[allow(unsafe_code)]
-fn send(pid: i32, number: i32) -> Result<(), String> {
+pub(crate) fn send(pid: i32, number: i32) -> Result<(), String> {
     // SAFETY: no memory is involved.
     match Errno::result(unsafe { libc::kill(pid, number) }) {
         Ok(_) => Ok(()),

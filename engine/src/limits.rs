@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libcgroups::common::{CgroupManager, ControllerOpt};
 use libcgroups::stats::{BlkioDeviceStat, MemoryData, Stats};
@@ -15,6 +15,7 @@ use crate::container::Known;
 use crate::create::refuse;
 use crate::group;
 use crate::life::print;
+use crate::oom::Killed;
 use crate::report::chain;
 
 /// Flags of `update`, and where in resources they go; those of bytes may have a unit.
@@ -109,13 +110,18 @@ fn in_bytes(text: &str) -> Option<i64> {
     }
 }
 
-/// `events`: what a container uses, once with `--stats`, otherwise again and again until it is gone.
+/// How soon it is told that a process was killed for want of memory.
+const ROUND: Duration = Duration::from_millis(100);
+
+/// `events`: what a container uses, once with `--stats`, otherwise again and again until it is gone, and when the kernel kills
+/// one of its processes for want of memory.
 ///
 /// # Errors
 /// Why it cannot be told.
 pub(crate) fn events(call: &Call, root: &Path) -> Result<i32, String> {
     let interval = call.flags.value("interval").unwrap_or("5s");
     let interval = seconds(interval).ok_or_else(|| format!("--interval wants a time above 0, not {interval:?}"))?;
+    let mut killed = None;
     loop {
         let known = match Known::load(root, call.id()) {
             Ok(known) if known.inner.status() != ContainerStatus::Stopped => known,
@@ -128,7 +134,14 @@ pub(crate) fn events(call: &Call, root: &Path) -> Result<i32, String> {
         if call.flags.is("stats") {
             return Ok(0);
         }
-        std::thread::sleep(interval);
+        killed = killed.or_else(|| known.pid().and_then(Killed::in_group_of));
+        let until = Instant::now() + interval;
+        while Instant::now() < until {
+            std::thread::sleep(ROUND.min(interval));
+            if killed.as_mut().is_some_and(Killed::more) {
+                print(&format!("{{\"type\":\"oom\",\"id\":{}}}", json!(call.id())))?;
+            }
+        }
         if Known::load(root, call.id()).is_ok_and(|known| known.inner.status() == ContainerStatus::Stopped) {
             return Ok(0);
         }

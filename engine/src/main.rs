@@ -18,9 +18,13 @@ mod foreground;
 mod group;
 mod life;
 mod limits;
+mod mounted;
 mod no_nss;
+mod oom;
 mod report;
 mod seal;
+mod streams;
+mod terminal;
 mod unsupported;
 
 use std::path::{Path, PathBuf};

@@ -194,6 +194,12 @@ impl<'a> Found<'a> {
     }
 
     fn rest(&mut self) {
+        if self.spec.pointer("/linux/cgroupsPath").and_then(Value::as_str) == Some("") {
+            self.add(
+                "/linux/cgroupsPath",
+                "libcontainer would take the caller's own control group; leave the key out for one of the container's",
+            );
+        }
         let path = self.at("/linux/cgroupsPath").and_then(Value::as_str).unwrap_or_default();
         if path.split('/').any(|part| part == "..") {
             self.add(
@@ -290,6 +296,7 @@ mod tests {
             ("/linux/resources/blockIO", json!({"leafWeight": 10}), "/linux/resources/blockIO/leafWeight"),
             ("/linux/resources/devices/0/type", json!("x"), "/linux/resources/devices/0"),
             ("/linux/cgroupsPath", json!("/../../tmp/x"), "/linux/cgroupsPath"),
+            ("/linux/cgroupsPath", json!(""), "/linux/cgroupsPath"),
             ("/linux/devices/0/type", json!("x"), "/linux/devices/0"),
             ("/linux/personality/domain", json!("LINUX64"), "/linux/personality"),
             ("/linux/personality/flags", json!(["ADDR_NO_RANDOMIZE"]), "/linux/personality/flags"),
