@@ -138,8 +138,8 @@ fn finished(
         std::fs::read_to_string(&path).map_err(|cause| format!("cannot read {path}: {cause}"))
     };
     mounted::judge(spec, &mounts(&pid.to_string())?, &mounts("self")?)?;
-    for path in read_only_groups(spec) {
-        group::make_read_only(pid, path)?;
+    for (path, inner) in left_writable(spec) {
+        group::make_read_only(pid, path, inner)?;
     }
     streams::of_created(pid, spec);
     let rootfs = spec.pointer("/root/path").and_then(Value::as_str).unwrap_or("rootfs");
@@ -147,8 +147,8 @@ fn finished(
     write_pid(flags, pid)
 }
 
-/// Where a spec wants control groups read-only.
-fn read_only_groups(spec: &Value) -> impl Iterator<Item = &str> {
+/// What a spec wants read-only and libcontainer leaves writable: control groups with all in them, and `/dev` itself.
+fn left_writable(spec: &Value) -> impl Iterator<Item = (&str, bool)> {
     let mounts = spec.pointer("/mounts").and_then(Value::as_array).into_iter().flatten();
     let last = |mount: &Value| {
         let options = mount["options"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -157,8 +157,10 @@ fn read_only_groups(spec: &Value) -> impl Iterator<Item = &str> {
             .find(|option| ["ro", "rro", "rw", "rrw"].contains(option))
             .is_some_and(|word| word.ends_with("ro"))
     };
-    let wanted = move |mount: &&Value| mount["type"] == "cgroup" && last(mount);
-    mounts.filter(wanted).filter_map(|mount| mount["destination"].as_str())
+    mounts.filter(move |mount| last(mount)).filter_map(|mount| {
+        let (path, groups) = (mount["destination"].as_str()?, mount["type"] == "cgroup");
+        (groups || mounted::clean(path) == "/dev").then_some((path, groups))
+    })
 }
 
 /// Our own socket for a terminal in the foreground, where there shall be one.
@@ -224,15 +226,17 @@ mod tests {
 
     #[test]
     fn the_last_word_about_writing_counts() {
-        for (kind, options, wanted) in [
-            ("cgroup", json!(["nosuid", "ro", "noexec"]), true),
-            ("cgroup", json!(["rw", "rro"]), true),
-            ("cgroup", json!(["ro", "rw"]), false),
-            ("cgroup", Value::Null, false),
-            ("bind", json!(["ro"]), false),
+        for (at, kind, options, wanted) in [
+            ("/g", "cgroup", json!(["nosuid", "ro", "noexec"]), Some(true)),
+            ("/g", "cgroup", json!(["rw", "rro"]), Some(true)),
+            ("/g", "cgroup", json!(["ro", "rw"]), None),
+            ("/g", "cgroup", Value::Null, None),
+            ("/g", "bind", json!(["ro"]), None),
+            ("/dev/", "tmpfs", json!(["nosuid", "ro"]), Some(false)),
+            ("/dev/shm", "tmpfs", json!(["ro"]), None),
         ] {
-            let spec = json!({"mounts": [{"destination": "/g", "type": kind, "options": options}]});
-            assert_eq!(read_only_groups(&spec).count() == 1, wanted, "{spec}");
+            let spec = json!({"mounts": [{"destination": at, "type": kind, "options": options}]});
+            assert_eq!(left_writable(&spec).map(|(_, inner)| inner).next(), wanted, "{spec}");
         }
     }
 }

@@ -59,16 +59,44 @@ pub(crate) fn exec(call: &Call, root: &Path) -> Result<i32, String> {
         may(&mut process, "CAP_CHOWN");
     }
     group::own_keyring(id)?;
+    // It runs before we see its terminal.
+    if let Some((height, width)) = socket.as_ref().and_then(Socket::size) {
+        process["consoleSize"] = json!({ "height": height, "width": width });
+    }
+    let program = Program { seccomp, added: Some(socket.is_some()) };
     let document = in_memory(&process)?;
-    let builder = builder(id, root, flags, Program { seccomp, added: true }, socket.as_ref())?.as_tenant();
+    let builder = builder(id, root, flags, program, socket.as_ref())?.as_tenant();
     let builder = builder.with_detach(detach || socket.is_some());
     let builder = builder.with_process(Some(format!("/proc/self/fd/{}", document.as_raw_fd())));
     let builder = builder.with_ignore_paused(flags.is("ignore-paused"));
-    let pid = builder.with_sub_cgroup(flags.value("cgroup").map(str::to_owned)).build();
+    let pid = builder.with_sub_cgroup(inner_group(flags, &known)?).build();
     let pid = pid.map_err(|cause| format!("exec failed: {}", chain(&cause)))?.as_raw();
     write_pid(flags, pid)?;
     let terminal = socket.map(Socket::terminal).transpose()?;
     if detach { Ok(0) } else { foreground::wait(pid, terminal) }
+}
+
+/// `--cgroup`.
+fn inner_group(flags: &Flags, known: &Known) -> Result<Option<String>, String> {
+    let asked: Vec<&str> = flags.values("cgroup").collect();
+    let one = match *asked {
+        [] => return Ok(None),
+        [one] if !one.contains(':') => one,
+        _ => {
+            return Err(
+                "--cgroup: libcontainer puts a process into one group of all controllers; give one path below the \
+                        container's"
+                    .into(),
+            );
+        }
+    };
+    // One that leads out is libcontainer's to refuse; where systemd has put the container, it alone knows.
+    if !known.inner.systemd() && !one.split('/').any(|part| part == "..") {
+        let config =
+            known.inner.spec().map_err(|cause| format!("cannot read the container's state: {}", chain(&cause)))?;
+        group::has_inner(&config.cgroup_path, one)?;
+    }
+    Ok(Some(one.to_owned()))
 }
 
 /// The process's document.

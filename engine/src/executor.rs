@@ -18,8 +18,9 @@ use nix::unistd::{AccessFlags, access};
 pub(crate) struct Program {
     /// The filter of what `exec` starts; libcontainer loads that of a first process itself.
     pub(crate) seccomp: Option<LinuxSeccomp>,
-    /// Whether it is one that `exec` starts: who creates a container gives the first process its streams from outside.
-    pub(crate) added: bool,
+    /// Whether it is one that `exec` starts, and if its terminal is passed on: who creates a container sees to both from
+    /// outside.
+    pub(crate) added: Option<bool>,
 }
 
 impl Executor for Program {
@@ -50,9 +51,12 @@ impl Executor for Program {
         let program = c(&path)?;
         // SAFETY: no handler is installed, only the default put back that every container begins with.
         let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
-        if let Some(process) = spec.process().as_ref().filter(|_| self.added) {
+        if let (Some(foreground), Some(process)) = (self.added, spec.process()) {
             let size = process.console_size().as_ref().map(|size| (size.height(), size.width()));
             crate::streams::of_this(process.user().uid(), size);
+            if foreground {
+                let _ = crate::terminal::leave_line_ends(std::io::stdin());
+            }
         }
         if let Some(seccomp) = &self.seccomp {
             let loaded = libcontainer::seccomp::initialize_seccomp(seccomp);

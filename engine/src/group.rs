@@ -62,6 +62,27 @@ pub(crate) fn prepare(path: &Path, program: &[u64]) -> Result<PathBuf, String> {
     Ok(full)
 }
 
+/// A group in the hierarchy of devices, of version 1.
+fn of_devices(path: &Path) -> Result<PathBuf, String> {
+    let mount = get_subsystem_mount_point(&ControllerType::Devices)
+        .map_err(|cause| format!("cannot find the control groups of devices: {cause}"))?;
+    if path.components().any(|part| matches!(part, Component::ParentDir)) {
+        return Err(format!("the control group {} climbs", path.display()));
+    }
+    Ok(mount.join(path.strip_prefix("/").unwrap_or(path)))
+}
+
+/// That a group below a container's is there: libcontainer would make one.
+///
+/// # Errors
+/// In runc's words, that it is not.
+pub(crate) fn has_inner(path: &Path, inner: &str) -> Result<(), String> {
+    let group = if is_v2()? { folder(path).ok_or("the control group climbs")? } else { of_devices(path)? };
+    let group = group.join(inner.trim_start_matches('/'));
+    let missing = || format!("adding pid to {}/cgroup.procs: no such file or directory", group.display());
+    group.is_dir().then_some(()).ok_or_else(missing)
+}
+
 /// Of version 1: makes a group whose device list is closed before libcontainer adds to it, as it adds to whatever is there,
 /// and gives its folder. A group that was there is closed where all is open in it.
 ///
@@ -70,12 +91,7 @@ pub(crate) fn prepare(path: &Path, program: &[u64]) -> Result<PathBuf, String> {
 pub(crate) fn close(path: &Path) -> Result<PathBuf, String> {
     let failed =
         |what: &str, at: &Path, cause: &dyn std::fmt::Display| format!("cannot {what} {}: {cause}", at.display());
-    let mount = get_subsystem_mount_point(&ControllerType::Devices)
-        .map_err(|cause| format!("cannot find the control groups of devices: {cause}"))?;
-    if path.components().any(|part| matches!(part, Component::ParentDir)) {
-        return Err(format!("the control group {} climbs", path.display()));
-    }
-    let folder = mount.join(path.strip_prefix("/").unwrap_or(path));
+    let folder = of_devices(path)?;
     if let Some(parent) = folder.parent() {
         fs::create_dir_all(parent).map_err(|cause| failed("make the control group", parent, &cause))?;
     }
@@ -126,12 +142,13 @@ fn bpf(command: libc::c_int, attributes: &mut [u64; 16]) -> nix::Result<RawFd> {
     Errno::result(answer).map(|number| RawFd::try_from(number).unwrap_or(-1))
 }
 
-/// Makes what is mounted at a container's path, and in it, read-only: of version 1 libcontainer mounts each hierarchy
-/// writable, whatever the spec says. Before the container starts, so that nothing in it is open yet.
+/// Makes what is mounted at a container's path, and with `inner` in it, read-only: of version 1 libcontainer mounts each
+/// hierarchy writable, whatever the spec says, and `/dev`. Before the container starts, so that nothing in it is open yet.
 ///
 /// # Errors
 /// What the kernel does not let us do.
-pub(crate) fn make_read_only(pid: i32, path: &str) -> Result<(), String> {
+pub(crate) fn make_read_only(pid: i32, path: &str, inner: bool) -> Result<(), String> {
+    let depth = if inner { libc::AT_RECURSIVE } else { 0 };
     let failed = |cause: &dyn std::fmt::Display| format!("cannot make {path} of the container read-only: {cause}");
     let namespace = File::open(format!("/proc/{pid}/ns/mnt")).map_err(|cause| failed(&cause))?;
     let place = std::ffi::CString::new(path).map_err(|cause| failed(&cause))?;
@@ -146,7 +163,7 @@ pub(crate) fn make_read_only(pid: i32, path: &str) -> Result<(), String> {
                 libc::SYS_mount_setattr,
                 libc::AT_FDCWD,
                 place.as_ptr(),
-                libc::AT_RECURSIVE,
+                depth,
                 attributes.as_ptr(),
                 size_of_val(&attributes),
             ))

@@ -75,7 +75,7 @@ pub(crate) fn judge(spec: &Value, theirs: &str, ours: &str) -> Result<(), String
 }
 
 /// An absolute path without what says nothing.
-fn clean(path: &str) -> String {
+pub(crate) fn clean(path: &str) -> String {
     let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
     parts.fold(String::new(), |path, part| path + "/" + part)
 }

@@ -53,6 +53,11 @@ impl Socket {
         below(&self.folder, &self.name)
     }
 
+    /// Lines and columns of the caller's terminal, where it has any.
+    pub(crate) fn size(&self) -> Option<(u16, u16)> {
+        tcgetwinsize(&self.outer).ok().map(|size| (size.ws_row, size.ws_col))
+    }
+
     /// The container's terminal, once libcontainer made it.
     ///
     /// # Errors
@@ -80,6 +85,13 @@ impl Drop for Socket {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.path());
     }
+}
+
+/// Line ends are the caller's terminal's to make, as under runc.
+pub(crate) fn leave_line_ends(inner: impl AsFd) -> rustix::io::Result<()> {
+    let mut modes = tcgetattr(&inner)?;
+    modes.output_modes.remove(OutputModes::ONLCR);
+    tcsetattr(&inner, OptionalActions::Now, &modes)
 }
 
 fn below(folder: &File, name: &str) -> PathBuf {
@@ -112,10 +124,7 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     fn new(inner: File, outer: File) -> io::Result<Self> {
-        // Line ends are the caller's terminal's to make, as under runc.
-        let mut modes = tcgetattr(&inner)?;
-        modes.output_modes.remove(OutputModes::ONLCR);
-        tcsetattr(&inner, OptionalActions::Now, &modes)?;
+        leave_line_ends(&inner)?;
         rustix::io::ioctl_fionbio(&inner, true)?;
         let input = Way::new(stdin().as_fd().try_clone_to_owned()?.into(), inner.try_clone()?);
         let output = Way::new(inner.try_clone()?, stdout().as_fd().try_clone_to_owned()?.into());

@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use integration::{Binaries, Bundle, Result, Rootfs, Runc, Scratch, Spec, root_for, run};
@@ -217,5 +218,140 @@ fn cve_2019_14271() -> Result<()> {
     let engine = fs::read(Binaries::locate()?.engine).unwrap();
     let has = |word: &[u8]| engine.windows(word.len()).any(|part| part == word);
     assert!(has(b"/etc/passwd") && !has(b"nsswitch.conf"), "the engine looks users up by the C library");
+    Ok(())
+}
+
+/// A call on a terminal of its own, which is `script`'s: 33 lines of 77, and told what it is before and after.
+struct Typist {
+    script: Child,
+    input: ChildStdin,
+    said: String,
+}
+
+impl Typist {
+    fn sit_down(call: &Command) -> Self {
+        let words = std::iter::once(call.get_program()).chain(call.get_args());
+        let words: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
+        let line = "stty rows 33 cols 77; echo on $(tty) before $(stty -g)";
+        let line = format!("{line}; {}; echo status $? after $(stty -g) end", words.join(" "));
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--command", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut script = script.spawn().unwrap();
+        Self { input: script.stdin.take().unwrap(), script, said: String::new() }
+    }
+
+    /// What was said up to this word.
+    fn hear(&mut self, word: &str) -> &str {
+        let out = self.script.stdout.as_mut().unwrap();
+        let mut byte = [0];
+        while !self.said.ends_with(word) && out.read(&mut byte).unwrap() > 0 {
+            self.said.push(byte[0].into());
+        }
+        assert!(self.said.ends_with(word), "{word}: {}", self.said);
+        &self.said
+    }
+}
+
+impl Drop for Typist {
+    fn drop(&mut self) {
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
+}
+
+#[test]
+fn a_terminal_in_the_foreground_is_the_callers() -> Result<()> {
+    let Some(bench) = Bench::new("a_terminal_in_the_foreground")? else { return Ok(()) };
+    let talk = "tty; stat -c %u $(tty); stty size; echo ready; until [ \"$(stty size)\" = '44 99' ]; do :; done; \
+        read line; echo heard $line; exit 7";
+    bench.rootfs.write("talk", talk.as_bytes())?;
+    let mut heard: BTreeMap<String, String> = BTreeMap::new();
+    for (runtime, which) in [(&bench.engine, "engine"), (&bench.runc, "runc")] {
+        let (sleeping, name) = (id(&format!("tty-exec-{which}")), id(&format!("tty-run-{which}")));
+        let spec =
+            Spec::new().args(["sleep", "600"]).edit(|spec| spec["process"]["user"] = json!({"uid": 5, "gid": 5}));
+        runtime.create(&sleeping, &bench.bundle(&sleeping, &spec)?)?.checked()?;
+        runtime.start(&sleeping)?.checked()?;
+        let spec = spec.args(["sh", "/talk"]).edit(|spec| spec["process"]["terminal"] = true.into());
+        let bundle = bench.bundle(&name, &spec)?;
+        let (mut ran, mut added) = (runtime.command(&name), runtime.command(&sleeping));
+        ran.arg("run").arg("--bundle").arg(&bundle.path).arg(&name);
+        added.args(["exec", "--tty", &sleeping, "sh", "/talk"]);
+        for (call, verb) in [(ran, "run"), (added, "exec")] {
+            let mut typist = Typist::sit_down(&call);
+            let said = typist.hear("ready").to_owned();
+            let (outer, before) = (said.split(' ').nth(1).unwrap(), said.split_whitespace().nth(3).unwrap());
+            run(Command::new("stty").args(["-F", outer, "rows", "44", "cols", "99"]), None, Duration::from_secs(10))?
+                .checked()?;
+            typist.input.write_all(b"words\r").unwrap();
+            let said = typist.hear("end").to_owned();
+            assert!(said.contains(&format!("status 7 after {before} ")), "{which} {verb}: {said}");
+            let inside = said.split_once('\n').and_then(|(_, rest)| rest.split_once("status")).unwrap().0.to_owned();
+            assert!(inside.contains("\r\n5\r\n33 77\r\nready"), "{which} {verb}: {inside:?}");
+            assert!(inside.contains("heard words\r\n"), "{which} {verb}: {inside:?}");
+            let first = heard.entry(verb.to_owned()).or_insert_with(|| inside.clone());
+            assert_eq!(*first, inside, "{verb}: as under runc");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_group_without_a_device_list_is_closed() -> Result<()> {
+    let Some(bench) = Bench::new("a_group_without_a_device_list")? else { return Ok(()) };
+    // fuse: of everything a container never has, what every kernel knows. Lists without a deny in front are no lists.
+    let table = [
+        ("none", Value::Null, "Operation not permitted"),
+        (
+            "only-allowed",
+            json!([{"allow": true, "type": "c", "major": 10, "minor": 200, "access": "rw"}]),
+            "not permitted",
+        ),
+        ("open", json!([{"allow": true, "access": "rwm"}]), "opened"),
+    ];
+    for (case, list, words) in table {
+        let open = "(: < /dev/open) 2>&1 && echo opened; : < /dev/null && echo null";
+        let spec = Spec::new().args(["sh", "-c", open]).device("/dev/open", 'c', 10, 229);
+        let spec = spec.edit(|spec| spec["linux"]["resources"]["devices"] = list);
+        for (runtime, which) in [(&bench.engine, "engine"), (&bench.runc, "runc")] {
+            let name = id(&format!("closed-{case}-{which}"));
+            let said = runtime.whole_life(&name, &bench.bundle(&name, &spec)?)?;
+            assert!(said.contains(words) && said.ends_with("null\n"), "{which} {case}: {said}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn over_procfs_nothing_else_is_mounted() -> Result<()> {
+    let Some(bench) = Bench::new("over_procfs")? else { return Ok(()) };
+    std::os::unix::fs::symlink("/proc", bench.rootfs.path.join("other")).unwrap();
+    std::os::unix::fs::symlink("/tmp", bench.rootfs.path.join("linked")).unwrap();
+    let file = bench.scratch.join("file");
+    fs::write(&file, "words").unwrap();
+    let bind = |at: &str| json!({"destination": at, "type": "bind", "source": file, "options": ["bind"]});
+    let proc = |at: &str| json!({"destination": at, "type": "proc", "source": "proc"});
+    let table = [
+        (json!({"destination": "/proc", "type": "tmpfs", "source": "tmpfs"}), false),
+        (json!({"destination": "/proc/sys", "type": "tmpfs", "source": "tmpfs"}), false),
+        (bind("/proc/self/attr/exec"), false),
+        (bind("/other/version"), false),
+        (bind("/proc/uptime"), true),
+        (bind("/process"), true),
+        (json!({"destination": "/proc", "type": "bind", "source": "/proc", "options": ["rbind"]}), true),
+        (proc("/linked"), false),
+        (proc("/tmp"), true),
+    ];
+    for (number, (mount, fine)) in table.into_iter().enumerate() {
+        let spec = Spec::new().args(["true"]).mount(mount.clone());
+        // runc 1.1 looks at binds alone.
+        let both = [(&bench.engine, "engine"), (&bench.runc, "runc")];
+        for (runtime, which) in both.into_iter().take(if mount["type"] == "tmpfs" { 1 } else { 2 }) {
+            let name = id(&format!("proc-{number}-{which}"));
+            let ran = runtime.create(&name, &bench.bundle(&name, &spec)?)?;
+            assert_eq!(ran.ok(), fine, "{which} {mount}: {ran:?}");
+            assert!(fine || !runtime.root().join(&name).exists(), "{which} {mount}: its state is left");
+        }
+    }
     Ok(())
 }
