@@ -62,7 +62,7 @@ fetched:
 checked: build lint
 
 # Other projects' tests of runtimes, against the bare runtime. CG=v2: on cgroup v2. RUNC_VERSION=1.3: with that runc.
-# QUICK=1: the part of runc's that make test runs as well.
+# QUICK=1: the part of runc's that make test runs as well. NODES=engine: on quilt-gpu-engine alone.
 conformance: prepare build
 	integration/setup.sh engines
 	integration/setup.sh $(if $(QUICK),suites,runtime-tools)

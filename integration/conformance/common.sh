@@ -16,6 +16,7 @@ built_runtime() {
   find "$workspace/target" -path '*-*/release/quilt-gpu-runtime' -type f -print -quit
 }
 quilt=${QUILT_GPU_RUNTIME:-$(built_runtime)}
+engine=${quilt%/*}/quilt-gpu-engine
 [ -x "$quilt" ] || die "quilt-gpu-runtime is not built: run make build first"
 
 # Two runs of a suite would take each other's containers away: names and cgroups are its own.
@@ -35,7 +36,8 @@ clean() {
   local state id
   for state in "$scratch"/tmp/bats-run-*/runc.*/state; do
     for id in "$state"/*; do
-      [ ! -d "$id" ] || "$low_level" --root "$state" delete --force "${id##*/}"
+      [ ! -d "$id" ] || "$low_level" --root "$state" delete --force "${id##*/}" ||
+        "$engine" --root "$state" delete --force "${id##*/}"
     done
   done
   pgrep --full -- "$scratch/" | while read -r id; do [ "$id" = $$ ] || kill "$id"; done
@@ -47,15 +49,16 @@ trap clean EXIT
 trap 'exit 130' INT TERM
 
 # install_node NAME LOW_LEVEL: quilt-gpu on a node of its own. `empty` has no GPU; on `gpus` there are two to be guarded;
-# on `bare` there is no quilt-gpu. Each has what a suite tests as `runc`, since help texts show the name a program has.
+# on `bare` there is no quilt-gpu, on `engine` its own low-level runtime and nothing else. Each has what a suite tests as
+# `runc`, since help texts show the name a program has.
 install_node() {
   local folder=$scratch/node-$1
   local host=$folder/host
   mkdir "$folder"
-  if [ "$1" = bare ]; then
-    ln -s "$2" "$folder/runc"
-    return
-  fi
+  case $1 in
+    bare) ln -s "$2" "$folder/runc" && return ;;
+    engine) ln -s "$engine" "$folder/runc" && return ;;
+  esac
   ln -s "$quilt" "$folder/runc"
   mkdir -p "$folder"/{state,log} "$host"/{dev,sys/bus/pci/devices,proc/sys/kernel/random}
   cp /proc/sys/kernel/random/boot_id "$host/proc/sys/kernel/random/boot_id"
