@@ -265,7 +265,6 @@ fn a_terminal_in_the_foreground_is_the_callers() -> Result<()> {
     let talk = "tty; stat -c %u $(tty); stty size; echo ready; until [ \"$(stty size)\" = '44 99' ]; do :; done; \
         read line; echo heard $line; exit 7";
     bench.rootfs.write("talk", talk.as_bytes())?;
-    let mut heard: BTreeMap<String, String> = BTreeMap::new();
     for (runtime, which) in [(&bench.engine, "engine"), (&bench.runc, "runc")] {
         let (sleeping, name) = (id(&format!("tty-exec-{which}")), id(&format!("tty-run-{which}")));
         let spec =
@@ -286,11 +285,13 @@ fn a_terminal_in_the_foreground_is_the_callers() -> Result<()> {
             typist.input.write_all(b"words\r").unwrap();
             let said = typist.hear("end").to_owned();
             assert!(said.contains(&format!("status 7 after {before} ")), "{which} {verb}: {said}");
-            let inside = said.split_once('\n').and_then(|(_, rest)| rest.split_once("status")).unwrap().0.to_owned();
-            assert!(inside.contains("\r\n5\r\n33 77\r\nready"), "{which} {verb}: {inside:?}");
-            assert!(inside.contains("heard words\r\n"), "{which} {verb}: {inside:?}");
-            let first = heard.entry(verb.to_owned()).or_insert_with(|| inside.clone());
-            assert_eq!(*first, inside, "{verb}: as under runc");
+            assert!(said.contains("heard words"), "{which} {verb}: {said}");
+            // runc sees to size and line ends when the program may have begun, so what it says differs from time to time.
+            if which == "engine" {
+                let inside = said.split_once('\n').and_then(|(_, rest)| rest.split_once("status")).unwrap().0;
+                let expected = "/dev/pts/0\r\n5\r\n33 77\r\nready\r\nwords\r\nheard words\r\n";
+                assert_eq!(inside, expected, "{verb}");
+            }
         }
     }
     Ok(())
