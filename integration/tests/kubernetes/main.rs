@@ -195,6 +195,44 @@ fn host_path(path: &str) -> Value {
     json!([{"name": "tmp", "emptyDir": {}}, {"name": "v", "hostPath": {"path": path}}])
 }
 
+const FOLDERS_OF_THE_NODE: &[&str] = &[
+    "",
+    "dev",
+    "/",
+    "//dev",
+    "/.",
+    "/./dev",
+    "/data/../dev",
+    "/data/..",
+    "/dev",
+    "/dev/nvidia0",
+    "/sys/fs/cgroup",
+    "/run/quilt-gpu",
+    "/var/lib",
+    "/var/log/",
+    "/opt/",
+    "/opt/quilt-gpu/current",
+    "/etc/quilt-gpu",
+    "/usr/local/bin",
+    "/usr/",
+    "/bin",
+    "/sbin/",
+    "/lib/systemd/system",
+    "/lib64",
+    "/boot",
+    "/root/.kube",
+    "/snap/microk8s",
+    "/var/snap/microk8s/current/args",
+    "/var/lib/kubelet/pods",
+    "/var/lib/rancher/k3s/agent/etc/containerd",
+    "/var/lib/containerd",
+    "/var/lib/docker/overlay2",
+    "/var/lib/containers/storage",
+    "/var/lib/crio",
+    "/home/",
+    "/var/spool/cron",
+];
+
 #[test]
 fn tenants_are_bound_to_the_class() {
     let policy = Policy::read();
@@ -212,6 +250,7 @@ fn tenants_are_bound_to_the_class() {
         pod(&[("spec|volumes", host_path("/data/sets"))]),
         pod(&[("spec|volumes", host_path("/devices"))]),
         pod(&[("spec|volumes", host_path("/var/lib/data/.hidden"))]),
+        pod(&[("spec|volumes", host_path("/library/..data"))]),
         pod(&[("spec|containers|0|resources", limit("nvidia.com/gpu"))]),
         pod(&[(
             "spec|containers|0|securityContext",
@@ -229,11 +268,11 @@ fn tenants_are_bound_to_the_class() {
         assert_eq!(policy.refuses(&good), [""; 0], "{good}");
     }
     let class = "needs runtimeClassName";
-    let folder = "this folder of the node";
     let add = |name: &str| json!({"capabilities": {"add": [name]}});
     for (part, bad) in [
         (class, without_class(pod(&[]))),
         (class, pod(&[("spec|runtimeClassName", "runc".into())])),
+        (class, pod(&[plain[0].clone(), ("spec|runtimeClassName", "nvidia".into())])),
         (
             class,
             without_class(pod(&[plain[0].clone(), ("spec|containers|1|resources", limit("nvidia.com/mig-1g.10gb"))])),
@@ -254,17 +293,6 @@ fn tenants_are_bound_to_the_class() {
         ("capabilities", pod(&[("spec|containers|0|securityContext", add("CAP_SYS_ADMIN"))])),
         ("capabilities", pod(&[("spec|containers|0|securityContext", add("ALL"))])),
         ("the node's processes", pod(&[("spec|hostPID", true.into())])),
-        (folder, pod(&[("spec|volumes", host_path("/"))])),
-        (folder, pod(&[("spec|volumes", host_path("/dev"))])),
-        (folder, pod(&[("spec|volumes", host_path("/dev/nvidia0"))])),
-        (folder, pod(&[("spec|volumes", host_path("//dev"))])),
-        (folder, pod(&[("spec|volumes", host_path("/./dev"))])),
-        (folder, pod(&[("spec|volumes", host_path("/."))])),
-        (folder, pod(&[("spec|volumes", host_path("/sys/fs/cgroup"))])),
-        (folder, pod(&[("spec|volumes", host_path("/run/quilt-gpu"))])),
-        (folder, pod(&[("spec|volumes", host_path("/var/lib"))])),
-        (folder, pod(&[("spec|volumes", host_path("/opt/"))])),
-        (folder, pod(&[("spec|volumes", host_path("/etc/quilt-gpu"))])),
         (
             "devices of the node",
             pod(&[("spec|volumes", json!([{"hostPath": {"path": "/mnt/x", "type": "CharDevice"}}]))]),
@@ -272,6 +300,17 @@ fn tenants_are_bound_to_the_class() {
     ] {
         let said = policy.refuses(&bad);
         assert!(said.len() == 1 && said[0].contains(part), "{part}: {said:?}: {bad}");
+    }
+    // Another class is the operator's word, and for pods that ask for nothing.
+    let mut named = Policy::read();
+    let others = named.variables.iter_mut().find(|(name, _)| name == "otherClasses").unwrap();
+    others.1 = Program::compile("['gvisor', 'kata']").unwrap();
+    let kata = ("spec|runtimeClassName", Value::from("kata"));
+    assert_eq!(named.refuses(&pod(&[plain[0].clone(), kata.clone()])), [""; 0]);
+    assert_eq!(named.refuses(&pod(&[kata])).len(), 1);
+    for path in FOLDERS_OF_THE_NODE {
+        let said = policy.refuses(&pod(&[("spec|volumes", host_path(path))]));
+        assert!(said.len() == 1 && said[0].contains("this folder of the node"), "{path}: {said:?}");
     }
     // It is asked about every pod of a tenant's, whenever its annotations could change.
     let [policy, binding] = &manifest("admission")[..] else { panic!("a policy and its binding") };
