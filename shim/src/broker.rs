@@ -27,6 +27,9 @@ use crate::setup::Setup;
 
 /// How long an answer may take: the broker may have to look at the node's GPUs anew.
 const PATIENCE: Duration = Duration::from_secs(40);
+/// How often what must be heard is said to a broker that has too much to do, and the time between.
+const TURNS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(500);
 /// Most bytes of an answer: a contract, and what is around it.
 const MAX_ANSWER: u64 = 2 << 20;
 
@@ -84,12 +87,25 @@ fn usable(nodes: &[DeviceNode]) -> Result<(), Refusal> {
 /// The lease is gone, or nobody answers.
 pub(crate) fn started(setup: &Setup, key: &Key, init: Process) -> Result<(), String> {
     let question = json!({"ask": "started", "key": key.as_str(), "pid": init.pid, "start": init.start});
-    ask(setup, &question).map(|_| ()).map_err(|refusal| refusal.to_string())
+    while_busy(PAUSE, || ask(setup, &question)).map(|_| ()).map_err(|refusal| refusal.to_string())
 }
 
 /// Gives back what a container has. What nobody is told of ends with the container's process.
 pub(crate) fn release(setup: &Setup, key: &Key) {
-    let _ = ask(setup, &json!({"ask": "release", "key": key.as_str()}));
+    let question = json!({"ask": "release", "key": key.as_str()});
+    let _ = while_busy(PAUSE, || ask(setup, &question));
+}
+
+/// Asks again where the user's other containers, which wait for GPUs, have asked all that this one may.
+fn while_busy<T>(pause: Duration, ask: impl Fn() -> Result<T, Refusal>) -> Result<T, Refusal> {
+    let mut turns = 1;
+    loop {
+        match ask() {
+            Err(refusal) if refusal.rule == "broker-busy" && turns < TURNS => turns += 1,
+            answer => return answer,
+        }
+        std::thread::sleep(pause);
+    }
 }
 
 /// One question, and the answer that is no refusal.
@@ -155,4 +171,28 @@ fn refused(node: &Json<'_>) -> Refusal {
     let refusal = Refusal::new(code, rule, text("message"), text("help")).at(text("at"), text("value"));
     // The broker looked at the node itself.
     Refusal { may_be_over: false, ..refusal }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn only_a_busy_broker_is_asked_again_and_not_for_ever() {
+        for (rule, busy, ok, asked) in [
+            ("broker-busy", 0, true, 1),
+            ("broker-busy", 3, true, 4),
+            ("broker-busy", TURNS, false, TURNS),
+            ("broker-user", 1, false, 1),
+        ] {
+            let turns = Cell::new(0);
+            let answer = while_busy(Duration::ZERO, || {
+                turns.set(turns.get() + 1);
+                if turns.get() > busy { Ok(()) } else { Err(Refusal::new(Code::CapacityFull, rule, "", "")) }
+            });
+            assert_eq!((answer.is_ok(), turns.get()), (ok, asked), "{rule} {busy}");
+        }
+    }
 }

@@ -29,10 +29,9 @@ impl Used {
     fn refill(&mut self, now: Instant) {
         let came = now.saturating_duration_since(self.at).as_millis() / EVERY.as_millis();
         let came = u32::try_from(came).unwrap_or(SAVED);
-        if came > 0 {
-            self.left = self.left.saturating_add(came).min(SAVED);
-            self.at = now;
-        }
+        self.left = self.left.saturating_add(came).min(SAVED);
+        // The begun part of a question counts on, or who asks often would get fewer back.
+        self.at = if self.left == SAVED { now } else { self.at + EVERY * came };
     }
 }
 
@@ -118,6 +117,8 @@ mod tests {
         let mut ask = |at| shares.take(1, at).map(|()| shares.give_back(1)).is_ok();
         assert_eq!((0..SAVED + 5).filter(|_| ask(start)).count(), SAVED as usize);
         assert!(!ask(start + EVERY / 2) && ask(start + EVERY) && !ask(start + EVERY));
+        let often = (0..SAVED).filter(|turn| ask(start + EVERY + EVERY * 3 / 4 * (*turn + 1))).count();
+        assert_eq!(often, SAVED as usize * 3 / 4, "who asks four times while three come back gets three");
         let later = start + EVERY * SAVED * 2;
         assert_eq!((0..SAVED + 5).filter(|_| ask(later)).count(), SAVED as usize);
     }
