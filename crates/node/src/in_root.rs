@@ -144,9 +144,7 @@ impl InRoot {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(std::io::Error::other("no file's name"));
         };
-        let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_DIRECTORY);
-        let within = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | ResolveFlag::RESOLVE_NO_XDEV;
-        Ok((openat2(&self.root, folder, how.resolve(within))?, name))
+        Ok((self.resolved(folder, OFlag::O_DIRECTORY, ResolveFlag::RESOLVE_NO_XDEV)?, name))
     }
 
     /// Whether there is anything.
@@ -247,8 +245,13 @@ impl InRoot {
     }
 
     fn at(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+        self.resolved(path, flags, ResolveFlag::empty())
+    }
+
+    /// Every path of an image's is resolved here.
+    fn resolved(&self, path: &Path, flags: OFlag, also: ResolveFlag) -> nix::Result<OwnedFd> {
         let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags);
-        let how = how.resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let how = how.resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | also);
         let mut tries = 0..TRIES;
         loop {
             match openat2(&self.root, path, how) {
