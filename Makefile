@@ -119,7 +119,7 @@ install:
 	install -D -m 0644 configs/udev/71-quilt-gpu.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/71-quilt-gpu.rules
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for unit in $(UNITS); do sed 's|/usr/local/bin|$(PREFIX)/bin|' configs/systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
-	test -L $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime || ln -s "$$(PATH="$$PATH:/usr/sbin:/sbin" command -v runc || echo $(PREFIX)/bin/quilt-gpu-engine)" $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime
+	test -L $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime || ln -s "$$(PATH="$$PATH:/usr/sbin:/sbin" command -v runc || PATH="$$PATH:/usr/sbin:/sbin" command -v crun || echo $(PREFIX)/bin/quilt-gpu-engine)" $(DESTDIR)$(SYSCONF)/quilt-gpu/low-level-runtime
 
 # A tarball, a .deb and, where rpmbuild is, an .rpm of what `make build` built, in target/packages.
 packages: build
