@@ -889,7 +889,7 @@ fn every_rule_is_explained() {
     let mut folders: Vec<std::path::PathBuf> = ["contract", "guard", "ledger", "linker"]
         .map(|name| format!("{top}/crates/{name}/src").into())
         .into_iter()
-        .chain(["shim/src", "hook/src"].map(|name| format!("{top}/{name}").into()))
+        .chain(["shim/src", "hook/src", "helper/src"].map(|name| format!("{top}/{name}").into()))
         .collect();
     let mut rules = std::collections::BTreeSet::new();
     while let Some(folder) = folders.pop() {
@@ -906,38 +906,36 @@ fn every_rule_is_explained() {
     }
     // What the search itself is worth.
     for known in
-        ["mount-missing", "json-nul", "capacity", "contract-file", "request-count", "bundle", "no-device-filter"]
+        ["mount-missing", "json-nul", "capacity", "contract-file", "request-count", "cdi-no-device", "layout", "file"]
     {
         assert!(rules.contains(known), "{known} is not found among {rules:?}");
     }
     // Beginnings of file names, names of programs and words of command lines are constants too.
     rules.retain(|rule| !rule.ends_with('-') && !rule.starts_with("quilt-gpu") && !rule.starts_with("--"));
-    rules.retain(|rule| !["create-links", "update-cache"].contains(&rule.as_str()));
+    rules.retain(|rule| !["create-links", "update-cache", "nvidia-smi"].contains(&rule.as_str()));
     rules.retain(|rule| !document.contains(&format!("`{rule}`")));
     assert!(rules.is_empty(), "not in refusals.md: {rules:?}");
 }
 
-/// The first words in quotes behind each call that takes a rule, and of constants, where they look like a rule's name.
+/// The first words in quotes behind each call that takes a rule, and of constants, where they look like a rule's name: with a
+/// dash, or any word that is first or second in a call that takes nothing else there.
 fn rules_in(code: &str) -> impl Iterator<Item = &str> {
-    let calls = [
-        "Refusal::new(",
-        "Refusal::internal(",
-        "Note::new(",
-        "note(",
-        "untrusted(",
-        "unsafe_file(",
-        "problem(",
-        "refused(",
-        "invalid(",
-        "fail(",
-    ];
-    let behind =
-        calls.into_iter().flat_map(move |call| code.match_indices(call).map(|(at, call)| &code[at + call.len()..]));
-    let literal = behind.filter_map(|rest| rest.split(';').next()?.split('"').nth(1));
+    const MAKERS: [&str; 4] = ["Refusal::new(", "Refusal::internal(", "Note::new(", " stale("];
+    const OTHERS: [&str; 7] = ["note(", "untrusted(", "unsafe_file(", "problem(", "refused(", "invalid(", "fail("];
+    // What stands before the quotes, and in them.
+    let quoted = move |call: &'static str| {
+        let behind = code.match_indices(call).map(move |(at, call)| &code[at + call.len()..]);
+        behind.filter_map(|rest| {
+            let mut parts = rest.split(';').next()?.split('"');
+            Some((parts.next()?, parts.next()?))
+        })
+    };
+    let sure = MAKERS.into_iter().flat_map(quoted).filter(|(before, _)| before.matches(',').count() < 2);
     let constant =
         code.match_indices(": &str = \"").filter_map(|(at, start)| code[at + start.len()..].split('"').next());
-    let is_rule = |word: &&str| {
-        word.contains('-') && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    let likely = MAKERS.into_iter().chain(OTHERS).flat_map(quoted).map(|(_, word)| word).chain(constant);
+    let is_plain = |word: &&str| {
+        !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
     };
-    literal.chain(constant).filter(move |word| is_rule(word) || ["capacity", "bundle"].contains(word))
+    sure.map(|(_, word)| word).chain(likely.filter(|word| word.contains('-'))).filter(is_plain)
 }
