@@ -13,12 +13,19 @@ use shim::{Setup, restore};
 
 use super::peer::Peer;
 use super::question::{self, Question};
+use super::share::Taken;
 
 /// The answer to a question.
 ///
 /// # Errors
 /// The refusal that is one.
-pub(crate) fn to(bytes: &[u8], peer: &Peer, admitted: Admitted, setup: &Setup) -> Result<Value, Refusal> {
+pub(crate) fn to(
+    bytes: &[u8],
+    peer: &Peer,
+    admitted: Admitted,
+    setup: &Setup,
+    taken: &Taken,
+) -> Result<Value, Refusal> {
     let question = question::read(bytes)?;
     if let Some(problem) = &setup.problem {
         return Err(problem.clone());
@@ -31,7 +38,11 @@ pub(crate) fn to(bytes: &[u8], peer: &Peer, admitted: Admitted, setup: &Setup) -
             // Free is free: a log that cannot be written refuses what is granted now, below.
             let _ = restore::settle(&ledger, setup);
             let recorded = |contract| recorded(setup, &ledger, &request, &holder, contract);
-            let told = granted.and_then(recorded).inspect_err(|refusal| refused(setup, &holder, &request, refusal))?;
+            let told = granted.and_then(recorded).inspect_err(|refusal| {
+                if let Some(left_out) = taken.records(&holder.key, refusal) {
+                    refused(setup, &holder, &request, refusal, left_out);
+                }
+            })?;
             Ok(json!({ "contract": told }))
         }
         Question::Started { key, pid, start } => {
@@ -149,9 +160,12 @@ fn recorded(
     }
 }
 
-fn refused(setup: &Setup, holder: &Holder, request: &Request, refusal: &Refusal) {
+fn refused(setup: &Setup, holder: &Holder, request: &Request, refusal: &Refusal, left_out: u32) {
     let mut fields = about(holder, request);
     fields.insert("refusals".into(), json!([refusal.to_json()]));
+    if left_out > 0 {
+        fields.insert("left_out".into(), left_out.into());
+    }
     let _ = append(setup, Kind::Refuse, fields);
 }
 

@@ -61,8 +61,7 @@ pub(crate) fn serve(listener: &UnixListener, setup: &Setup) -> io::Error {
         let taken = Taken { shares: Arc::clone(&shares), uid: peer.uid };
         // A thread that cannot be had ends the connection, and gives its share back.
         let _ = std::thread::Builder::new().spawn(move || {
-            let _taken = taken;
-            attend(stream, &peer, admitted, &setup);
+            attend(stream, &peer, admitted, &setup, &taken);
         });
     }
 }
@@ -79,9 +78,9 @@ fn refuse_at_once(mut stream: &UnixStream, refusal: &Refusal) {
     let _ = stream.write_all(told(refusal).to_string().as_bytes());
 }
 
-fn attend(mut stream: UnixStream, peer: &Peer, admitted: Admitted, setup: &Setup) {
+fn attend(mut stream: UnixStream, peer: &Peer, admitted: Admitted, setup: &Setup, taken: &Taken) {
     let answer = match question(&mut stream) {
-        Ok(bytes) => answer::to(&bytes, peer, admitted, setup).unwrap_or_else(|refusal| told(&refusal)),
+        Ok(bytes) => answer::to(&bytes, peer, admitted, setup, taken).unwrap_or_else(|refusal| told(&refusal)),
         Err(refusal) => told(&refusal),
     };
     let _ = stream.set_write_timeout(Some(PATIENCE));
