@@ -54,7 +54,7 @@ pub(crate) enum Format {
     Patch,
     /// `cdi generate`, `cdi transform`: the file as YAML
     Yaml,
-    /// `inventory`: metrics
+    /// `inventory`, `stats`: metrics
     Prometheus,
     /// `inventory`: a line for each group of GPUs that are bound to vfio-pci
     VfioInventory,

@@ -8,7 +8,7 @@ use crate::stats::{gather, show};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Again every so many seconds, until it is ended [default: 2]
+    /// Again every so many seconds (2 where none are given), until it is ended
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,
 }

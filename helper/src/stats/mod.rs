@@ -57,19 +57,18 @@ pub(crate) struct User {
 /// Asks, and puts together.
 ///
 /// # Errors
-/// The driver is not there, is not to be asked, or does not answer.
+/// `DRIVER_NOT_READY` where the driver tells nothing; the configuration that keeps from asking it.
 pub(crate) fn gather(setup: &Setup) -> Result<Vec<Gpu>, Failure> {
     let host = &setup.config.host;
-    let inventory = inventory::look(setup).map_err(Failure::Internal)?;
     if host.nvml == Nvml::Off {
         return Err(Failure::Usage("the driver is not to be asked: [host] nvml = \"off\"".to_owned()));
     }
-    if inventory.facts.driver_version.is_none() {
-        let message = "this node has no NVIDIA driver loaded: there is nobody to ask who uses its GPUs";
-        let help = "load the driver; `quilt-gpu doctor` says what is missing";
-        return Err(Refusal::new(Code::DriverNotReady, "driver-not-ready", message, help).into());
-    }
-    let usage = inventory::usage(&inventory).map_err(Failure::Internal)?;
+    let inventory = inventory::look(setup).map_err(Failure::Internal)?;
+    let not_ready = |why| {
+        let help = "run `quilt-gpu doctor`, and mend what it finds of the driver";
+        Failure::Refused(Box::new(Refusal::new(Code::DriverNotReady, "driver-not-ready", why, help)))
+    };
+    let usage = inventory::usage(&inventory).map_err(not_ready)?;
     let leases = Ledger::for_reading(setup.state_dir()).on_record();
     Ok(joined(host, &inventory, &usage, &leases))
 }

@@ -81,5 +81,5 @@ fn processes_are_told_by_container_name_owner_and_lease() {
     four.fail.insert("nvmlInit_v2".into(), 999);
     node.tell(&four);
     let (status, text) = node.quilt_gpu(&["stats"]);
-    assert!(status == 4 && text.contains("cannot start "), "{status} {text}");
+    assert!(status == 3 && text.contains("DRIVER_NOT_READY") && text.contains("cannot start "), "{status} {text}");
 }
