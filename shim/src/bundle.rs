@@ -9,7 +9,7 @@ use contract::json::{MAX_BYTES, Node as Json};
 use contract::{Code, Refusal};
 use guard::System;
 use nix::unistd::geteuid;
-use node::{Mode, Node};
+use node::{InRoot, Mode, Node};
 
 /// Follows no link, and waits for nobody: neither for a pipe's other end nor for the holder of a lease on the file.
 const ONLY_A_FILE: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -134,6 +134,11 @@ fn loose(folder: &Path, config: &Metadata) -> Option<Loose> {
 /// The container's root file system, from `root.path`; relative to the bundle, as OCI wants.
 pub(crate) fn rootfs(spec: &contract::json::Node<'_>, bundle: &Path) -> Option<PathBuf> {
     spec.path(&["root", "path"]).and_then(|n| n.as_str()).map(|path| bundle.join(path))
+}
+
+/// A handle on it; nothing where there is none.
+pub(crate) fn image(spec: &contract::json::Node<'_>, bundle: &Path) -> Option<InRoot> {
+    rootfs(spec, bundle).and_then(|path| InRoot::open(&path).ok())
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use contract::{Contract, Note, Refusal};
 use ledger::{Ledger, Recipient};
 use node::Node;
 
-use crate::bundle::Bundle;
+use crate::bundle::{self, Bundle};
 use crate::compat;
-use crate::create::{in_held_cgroup, numbers};
+use crate::create::numbers;
 use crate::cuda;
 use crate::decide::{Decision, decide};
 use crate::edits;
@@ -106,7 +106,7 @@ fn judged(
     let cgroup = decision.spec.path(&["linux", "cgroupsPath"]).and_then(|path| path.as_str());
     verdict
         .refusals
-        .extend(cgroup.filter(|_| !is_there).and_then(|cgroup| in_held_cgroup(cgroup, ledger.as_ref(), &key)));
+        .extend(cgroup.filter(|_| !is_there).and_then(|cgroup| ledger.as_ref()?.refuses_cgroup(cgroup, &key)));
     if decision.wants_gpu() {
         verdict.refusals.extend(bundle.and_then(|bundle| bundle.holds_no_gpu(&decision.spec, &system)));
         verdict.refusals.extend(low_level.enforces().err());
@@ -118,13 +118,21 @@ fn judged(
         }
     }
     if verdict.refusals.is_empty() {
+        let root = verdict.grant.as_ref().and_then(|_| bundle::image(&decision.spec, &folder));
         if let Some(grant) = verdict.grant.as_mut() {
             notes.extend(managing::withhold(&decision.spec, grant));
-            notes.extend(compat::choose(&decision.spec, &folder, grant));
+            notes.extend(compat::choose(&decision.spec, root.as_ref(), grant));
         }
         let carried = numbers(&decision, &system).and_then(|numbers| {
             notes.extend(cuda::judge(&decision.spec, verdict.grant.as_ref(), &setup.config.policy)?);
-            edits::edits(&decision.spec, &folder, &decision.judgement, &numbers, verdict.grant.as_ref(), setup)
+            edits::edits(
+                &decision.spec,
+                (&folder, root.as_ref()),
+                &decision.judgement,
+                &numbers,
+                verdict.grant.as_ref(),
+                setup,
+            )
         });
         match carried {
             Ok(planned) => {

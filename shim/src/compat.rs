@@ -8,17 +8,14 @@ use contract::json::Node;
 use contract::{Contract, Note, cuda};
 use node::InRoot;
 
-use crate::bundle;
-
 /// Where images from NVIDIA have them, whatever their version.
 const FOLDER: &str = "/usr/local/cuda/compat";
 const VARIABLE: &str = "LD_LIBRARY_PATH";
 
 /// Puts the image's libraries first in the contract's environment where they are to be used. The note says what was chosen;
 /// there is none where there is nothing to choose.
-pub(crate) fn choose(spec: &Node<'_>, folder: &Path, contract: &mut Contract) -> Option<Note> {
-    let root = bundle::rootfs(spec, folder).and_then(|path| InRoot::open(&path).ok())?;
-    let link = root.link(&Path::new(FOLDER).join("libcuda.so.1"))?;
+pub(crate) fn choose(spec: &Node<'_>, root: Option<&InRoot>, contract: &mut Contract) -> Option<Note> {
+    let link = root?.link(&Path::new(FOLDER).join("libcuda.so.1"))?;
     let brought = link.to_str()?.strip_prefix("libcuda.so.")?;
     let driver = contract.facts.driver_version.as_deref()?;
     let note = |what: &str| {

@@ -3,6 +3,7 @@
 use cdi::Edits;
 use contract::config::{Profile, Unwritable, Verify};
 use contract::key::{Key, id_is_plain, sha256};
+use contract::request::Asked;
 use contract::{Code, Contract, Note, Refusal};
 use guard::{Numbers, System};
 use ledger::{Holder, Ledger, Original};
@@ -11,7 +12,7 @@ use node::process::{self, Process};
 
 use crate::argv::Verb;
 use crate::broker;
-use crate::bundle::Bundle;
+use crate::bundle::{self, Bundle};
 use crate::compat;
 use crate::container::Container;
 use crate::cuda;
@@ -105,9 +106,6 @@ fn ours(ledger: &Ledger, key: &Key, bundle: &Bundle) -> Option<Original> {
     ledger.original(key).filter(|original| original.is_ours(&sha256(&bundle.bytes)))
 }
 
-const OWN_CGROUP: &str =
-    "give the container a cgroup of its own: another cgroupsPath, or another id where none is named";
-
 /// A container between judgement and hand-over.
 struct Making<'a> {
     container: &'a Container<'a>,
@@ -169,10 +167,13 @@ impl<'a> Making<'a> {
         if let Some(refusal) = preserved::judge(call, setup).or_else(joined) {
             return Err(refusal);
         }
-        if let Some(refusal) = self.cgroup().and_then(|cgroup| in_held_cgroup(cgroup, ledger, &self.container.key)) {
+        let wants_gpu = self.decision.wants_gpu();
+        // Who is granted GPUs now is asked this under the ledger's lock.
+        let later = matches!(self.decision.asked, Asked::Gpus(_)) && !setup.rootless;
+        let held = |cgroup| ledger.and_then(|ledger| ledger.refuses_cgroup(cgroup, &self.container.key));
+        if let Some(refusal) = self.cgroup().filter(|_| !later).and_then(held) {
             return Err(refusal);
         }
-        let wants_gpu = self.decision.wants_gpu();
         if (wants_gpu || setup.config.policy.profile == Profile::Hardened) && !id_is_plain(call.id) {
             return Err(Refusal::new(
                 Code::UnsafeSpec,
@@ -204,11 +205,10 @@ impl<'a> Making<'a> {
         }
         // One filter serves a cgroup: whoever is in it already would get this container's GPU.
         if let Some(cgroup) = self.cgroup()
-            && node::cgroup::is_empty(cgroup) == Ok(false)
+            && node::cgroup::filters_nobody(cgroup) == Ok(false)
         {
             let message = "this cgroup has processes already, which would get the GPU too";
-            let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, OWN_CGROUP);
-            return Err(refusal.at("/linux/cgroupsPath", cgroup));
+            return Err(ledger::cgroup_refusal(cgroup, message));
         }
         Ok(())
     }
@@ -262,11 +262,12 @@ impl<'a> Making<'a> {
     ) -> Result<Option<Made<'a>>, Refusal> {
         let Self { container, bundle, tenant_bytes, decision, system, .. } = *self;
         let withheld = contract.as_mut().and_then(|contract| managing::withhold(&decision.spec, contract));
-        let chosen = contract.as_mut().and_then(|contract| compat::choose(&decision.spec, &bundle.path, contract));
+        let root = contract.as_ref().and_then(|_| bundle::image(&decision.spec, &bundle.path));
+        let chosen = contract.as_mut().and_then(|contract| compat::choose(&decision.spec, root.as_ref(), contract));
         let numbers = numbers(decision, system)?;
         let edits::Planned { mut edits, cache, profile, mut notes } = edits::edits(
             &decision.spec,
-            &bundle.path,
+            (&bundle.path, root.as_ref()),
             &decision.judgement,
             &numbers,
             contract.as_ref(),
@@ -390,17 +391,6 @@ impl<'a> Making<'a> {
             Refusal::new(Code::UnsafeSpec, "spec-shape", e.message, help).at(e.at, "")
         })
     }
-}
-
-/// A container with a GPU that this cgroup is, contains or lies in.
-pub(crate) fn in_held_cgroup(cgroup: &str, ledger: Option<&Ledger>, key: &Key) -> Option<Refusal> {
-    let held = ledger?.in_cgroup(cgroup, key)?;
-    if node::cgroup::is_empty(&held) == Ok(true) {
-        return None;
-    }
-    let message = "this cgroup is, contains or lies in that of a container with a GPU";
-    let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, OWN_CGROUP);
-    Some(refusal.at("/linux/cgroupsPath", cgroup))
 }
 
 /// The node's GPU numbers; the guard needed them or it did not.

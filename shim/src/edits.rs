@@ -10,7 +10,6 @@ use contract::{Code, Contract, Note, Refusal};
 use guard::{Judgement, Numbers};
 use node::InRoot;
 
-use crate::bundle;
 use crate::groups;
 use crate::others::masks;
 use crate::profile::{self, Profile};
@@ -33,14 +32,14 @@ pub(crate) struct Planned {
     pub(crate) notes: Vec<Note>,
 }
 
-/// The edits that carry out what was decided, and what is worth knowing about them.
+/// The edits that carry out what was decided for a bundle and its image, and what is worth knowing about them.
 ///
 /// # Errors
 /// `UNSAFE_SPEC` when a volume of the tenant covers a place that something granted must go to; `GPU_UNAVAILABLE` when the
 /// container's user could not open what it is granted.
 pub(crate) fn edits(
     spec: &Node<'_>,
-    folder: &Path,
+    (folder, root): (&Path, Option<&InRoot>),
     judgement: &Judgement,
     numbers: &Numbers,
     contract: Option<&Contract>,
@@ -83,18 +82,17 @@ pub(crate) fn edits(
     if !setup.rootless {
         edits.gids = groups::needed(spec, &contract.nodes, config.policy.refuse_device_groups)?;
     }
-    let root = bundle::rootfs(spec, folder).and_then(|path| InRoot::open(&path).ok());
-    let view::Placed { binds, cache, notes } = view::place(root.as_ref(), spec, folder, contract)?;
+    let view::Placed { binds, cache, notes } = view::place(root, spec, folder, contract)?;
     edits.mounts.extend(binds.iter().map(|(host, dest)| Mount::library(host, dest)));
     let bound = cache.as_ref().and_then(|cache| cache.bound.as_ref());
     edits.mounts.extend(bound.map(|file| Mount::library(file.to_string_lossy(), view::CACHE)));
-    let profile = profile::of(root.as_ref(), spec, folder, contract, config);
+    let profile = profile::of(root, spec, folder, contract, config);
     edits.mounts.extend(profile.iter().map(|one| Mount::library(one.file.to_string_lossy(), profile::PLACE)));
     refuse_taken(spec, &changes.drop_devices, &contract.nodes)?;
     let nodes: Vec<&str> = contract.nodes.iter().map(|n| n.path.as_str()).collect();
     let targets: Vec<&str> =
         edits.mounts.iter().map(|m| m.destination.as_str()).filter(|d| !nodes.contains(d)).collect();
-    refuse_covered(spec, root.as_ref(), &targets, &nodes)?;
+    refuse_covered(spec, root, &targets, &nodes)?;
     Ok(Planned { edits, cache, profile, notes })
 }
 

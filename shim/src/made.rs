@@ -42,17 +42,18 @@ impl Made<'_> {
             self.undo(&refusal.message);
             return Err(vec![refusal]);
         }
-        let own_pid_file = self.container.setup.state_dir().join(format!("{}.pid", self.container.key));
-        let (words, pid_file) = match call.value("pid-file") {
-            Some(path) => (words, PathBuf::from(path)),
-            None => (words.with_flag(call, "--pid-file", &own_pid_file), own_pid_file.clone()),
-        };
+        let named = call.value("pid-file").map(PathBuf::from);
+        let is_ours = named.is_none();
+        let own = || self.container.setup.state_dir().join(format!("{}.pid", self.container.key));
+        let pid_file = named.unwrap_or_else(own);
+        let words = if is_ours { words.with_flag(call, "--pid-file", &pid_file) } else { words };
         stops::at("handing-over");
         let status = handover::run_runtime(low_level, &words);
         stops::at("created");
         let verified = if matches!(status, Ok(0)) { self.verified(&pid_file) } else { Ok(()) };
-        // Ours only; the engine's own pid file is somewhere else.
-        let _ = std::fs::remove_file(&own_pid_file);
+        if is_ours {
+            let _ = std::fs::remove_file(&pid_file);
+        }
         match (status, verified) {
             (Ok(0), Ok(())) => Ok(0),
             (Ok(0), Err(why)) => {

@@ -15,7 +15,7 @@ use node::{Node, mountinfo};
 use crate::broker;
 use crate::bundle::{self, Bundle};
 use crate::container::key_for_hook;
-use crate::create::{in_held_cgroup, numbers};
+use crate::create::numbers;
 use crate::decide::{Decision, decide};
 use crate::edits;
 use crate::fallback;
@@ -228,7 +228,8 @@ fn judge(
     if key.is_none() {
         // Nobody asked before it was made, as of a build.
         let cgroup = decision.spec.path(&["linux", "cgroupsPath"]).and_then(Json::as_str).unwrap_or_default();
-        if let Some(refusal) = in_held_cgroup(cgroup, ledger, &Key::of("", id)).filter(|_| !cgroup.is_empty()) {
+        let held = |ledger: &Ledger| ledger.refuses_cgroup(cgroup, &Key::of("", id));
+        if let Some(refusal) = ledger.filter(|_| !cgroup.is_empty()).and_then(held) {
             return Err(one(refusal));
         }
         return without_contract(&decision, bundle, pid, setup, &system).map_err(one);
@@ -259,8 +260,9 @@ fn granted(
         None if contract.is_none() => Numbers::read(system).unwrap_or_default(),
         _ => numbers(decision, system)?,
     };
+    let root = contract.and_then(|_| bundle::image(&decision.spec, &bundle.path));
     let edits::Planned { edits, .. } =
-        edits::edits(&decision.spec, &bundle.path, &decision.judgement, &numbers, contract, setup)?;
+        edits::edits(&decision.spec, (&bundle.path, root.as_ref()), &decision.judgement, &numbers, contract, setup)?;
     let created = Created {
         pid,
         base: &rootfs(decision, bundle),

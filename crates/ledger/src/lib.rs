@@ -62,6 +62,7 @@ pub use files::read as read_plain;
 pub use forced::Forced;
 pub use lease::{HeldBy, Lease, Made, PodContainer};
 pub use liveness::{Liveness, Machine};
+pub use query::cgroup_refusal;
 pub use reservation::{Reserved, Reserving};
 pub use store::{Holder, Ledger, named_key, users_root};
 pub use waiting::{Mark, Place, Waiter};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use contract::inventory::Inventory;
 use contract::key::Key;
 use contract::request::Request;
-use contract::{Contract, Granted, Refusal};
+use contract::{Code, Contract, Granted, Refusal};
 use node::process::Process;
 
 use crate::LedgerError;
@@ -15,6 +15,7 @@ use crate::documents::Original;
 use crate::files;
 use crate::lease::{HeldBy, Lease, Name, PodContainer};
 use crate::liveness::Machine;
+use crate::sharing::Other;
 use crate::slot::{self, Take, taken};
 use crate::store::{Holder, Ledger, Taker};
 
@@ -148,18 +149,23 @@ impl Ledger {
         names.iter().filter_map(line).collect()
     }
 
-    /// The cgroup of a container with a GPU, other than `key`'s, that is this cgroup, contains it or lies in it; both as specs
-    /// name them. One filter serves a group, and those above it weigh in too.
+    /// Refuses a cgroup that is, contains or lies in that of a container with a GPU, other than `key`'s; both as specs name
+    /// them. One filter serves a group, and those above it weigh in too. [`Ledger::grant`] asks this itself.
     #[must_use]
-    pub fn in_cgroup(&self, cgroup: &str, key: &Key) -> Option<String> {
+    pub fn refuses_cgroup(&self, cgroup: &str, key: &Key) -> Option<Refusal> {
         let names = self.names().unwrap_or_default();
-        let others = names.iter().filter(|name| name.tag != key.as_str());
-        let mut held = others.filter_map(|name| match self.read(name).ok()?.holder {
-            HeldBy::Container { cgroup, .. } => cgroup,
-            HeldBy::Draining { cgroup, .. } => Some(cgroup),
+        self.held_cgroup(cgroup, &self.others(&names, key.as_str()))
+    }
+
+    pub(crate) fn held_cgroup(&self, cgroup: &str, others: &[Other<'_>]) -> Option<Refusal> {
+        let of = |other: &'_ Other<'_>| match &other.lease.as_ref()?.holder {
+            HeldBy::Container { cgroup, .. } => cgroup.clone(),
+            HeldBy::Draining { cgroup, .. } => Some(cgroup.clone()),
             HeldBy::Name { .. } | HeldBy::Reservation { .. } => None,
-        });
-        held.find(|held| touch(held, cgroup))
+        };
+        let mut held = others.iter().filter_map(of).filter(|held| touch(held, cgroup));
+        let message = "this cgroup is, contains or lies in that of a container with a GPU";
+        held.any(|held| self.machine.cgroup_is_empty(&held) != Ok(true)).then(|| cgroup_refusal(cgroup, message))
     }
 
     /// The first processes of the containers other than `key`'s that have a GPU and run where this is asked, and their places
@@ -200,6 +206,13 @@ impl Ledger {
     pub fn reservation(&self, token: &str, pod: Option<&PodContainer>) -> Result<Contract, Refusal> {
         self.promise(token)?.for_container(pod)
     }
+}
+
+/// A cgroup that a container with a GPU cannot have to itself.
+#[must_use]
+pub fn cgroup_refusal(cgroup: &str, message: &str) -> Refusal {
+    let help = "give the container a cgroup of its own: another cgroupsPath, or another id where none is named";
+    Refusal::new(Code::UnsafeSpec, "cgroup-path", message, help).at("/linux/cgroupsPath", cgroup)
 }
 
 /// Whether one path of a cgroup is the other or lies in it, however many slashes they have.

@@ -191,7 +191,7 @@ impl Ledger {
     ///
     /// # Errors
     /// As [`crate::allocate()`]; `UNSAFE_SPEC` when a container of this key is still there (its GPUs stay its own: release
-    /// nothing); `INTERNAL` when the state folder fails.
+    /// nothing), or the cgroup is another holder's; `INTERNAL` when the state folder fails.
     pub fn grant(&self, inventory: &Inventory, request: &Request, holder: &Holder) -> Result<Vec<Granted>, Refusal> {
         let locked = self.lock()?;
         let listing = self.listing()?;
@@ -354,6 +354,11 @@ impl Ledger {
         };
         let own: Vec<String> = leases.iter().filter(|lease| lease.tag == tag).map(|lease| lease.slot.clone()).collect();
         let others = self.others(leases, tag);
+        if let HeldBy::Container { cgroup: Some(cgroup), .. } = taker.holder
+            && let Some(refusal) = self.held_cgroup(cgroup, &others)
+        {
+            return Err(refusal);
+        }
         let party = Party::of(owner, request);
         // Who may never have it does not wait for it.
         limits.owner_may(&party, &others, party.least(&others, request), request)?;

@@ -283,12 +283,26 @@ fn below(mount: &Mount<'_>, path: &str) -> Option<String> {
 /// # Errors
 /// Why it cannot be told: that is not "empty".
 pub fn is_empty(cgroups_path: &str) -> Result<bool, String> {
+    is_empty_in(cgroups_path, |_, _| true)
+}
+
+/// The same of the hierarchies that hold device filters: nobody else would be under the filter of a container put there.
+///
+/// # Errors
+/// As [`is_empty`].
+pub fn filters_nobody(cgroups_path: &str) -> Result<bool, String> {
+    is_empty_in(cgroups_path, holds_filters)
+}
+
+fn is_empty_in(cgroups_path: &str, asked: fn(&Mount<'_>, bool) -> bool) -> Result<bool, String> {
     let table = mountinfo::own().map_err(|e| e.to_string())?;
     let own = file::read("/proc/self/cgroup").map_err(|e| e.to_string())?;
     let own: Vec<Group<'_>> = parse(&own).collect();
     let wanted = readings(cgroups_path)?;
     let mut hierarchies = 0;
-    for mount in &table.control_groups() {
+    let mounts = table.control_groups();
+    let unified = is_unified(&mounts);
+    for mount in mounts.iter().filter(|mount| asked(mount, unified)) {
         hierarchies += 1;
         let ours = own.iter().find_map(|group| group.folder(mount)).filter(|_| !cgroups_path.starts_with('/'));
         let below_ours = ours.map(|folder| format!("{folder}/{cgroups_path}"));

@@ -16,8 +16,24 @@ use crate::error::NodeError;
 const SMALL: usize = 1000;
 
 /// The whole of a small file of the kernel's or the operator's.
+///
+/// A read that leaves room had it all, and nobody asks to hear that there is no more. A disk's file is short at its end alone.
+/// The kernel's own (`seq_read_iter`) gathers a page of entries before it hands out any, and stops below our room only
+/// at the end, or before an entry that is longer than the rest of its page, which is three times our room: where an entry is a
+/// line, as in lists of devices and processes, none is; where the file is one entry, the page grows until it fits.
 pub(crate) fn read(path: &str) -> Result<Vec<u8>, NodeError> {
-    read_into(path, SMALL)
+    let read = |mut file: File| {
+        let mut bytes = vec![0; SMALL];
+        let len = loop {
+            match file.read(&mut bytes) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
+        bytes.truncate(len);
+        if len == SMALL { file.read_to_end(&mut bytes).map(|_| bytes) } else { Ok(bytes) }
+    };
+    File::open(path).and_then(read).map_err(|e| NodeError::new("read", path, e))
 }
 
 /// The whole of such a file that is longer: each short read makes the kernel begin again.

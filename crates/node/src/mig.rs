@@ -38,6 +38,9 @@ fn look(folder: &str, name: &str, words: &[&str], names: &mut Vec<(String, Strin
         names.extend(mark(folder)?.map(|mark| (name.to_owned(), mark)));
         return Ok(());
     };
+    if *word == "ci" && only_the_first(folder, name, names)? {
+        return Ok(());
+    }
     let before = names.len();
     let failed = |e| NodeError::new("list", folder, e);
     if let Some(entries) = found(fs::read_dir(folder).map_err(failed))? {
@@ -61,10 +64,27 @@ fn look(folder: &str, name: &str, words: &[&str], names: &mut Vec<(String, Strin
     Ok(())
 }
 
+/// Names the first compute instance of a GPU instance that has no other, as most have: a folder has one link for each folder
+/// in it, and two of its own. Where a file system does not count so, there is something to list.
+fn only_the_first(folder: &str, name: &str, names: &mut Vec<(String, String)>) -> Result<bool, NodeError> {
+    let of = |path: &str| found(fs::symlink_metadata(path).map_err(|e| NodeError::new("look at", path, e)));
+    if of(folder)?.is_none_or(|it| !it.is_dir() || it.nlink() != 3) {
+        return Ok(false);
+    }
+    let first = format!("{folder}/ci0");
+    let there = of(&first)?.filter(fs::Metadata::is_dir);
+    names.extend(there.iter().map(|it| (format!("{name}/ci0"), marked(it))));
+    Ok(there.is_some())
+}
+
 /// What another instance of this name would not have.
 fn mark(folder: &str) -> Result<Option<String>, NodeError> {
     let there = found(fs::metadata(folder).map_err(|e| NodeError::new("look at", folder, e)))?;
-    Ok(there.map(|it| format!("{}.{}.{}", it.ino(), it.ctime(), it.ctime_nsec())))
+    Ok(there.as_ref().map(marked))
+}
+
+fn marked(it: &fs::Metadata) -> String {
+    format!("{}.{}.{}", it.ino(), it.ctime(), it.ctime_nsec())
 }
 
 /// A number as the driver writes it.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use node::cgroup::{DeviceFilter, Groups, is_empty};
+use node::cgroup::{DeviceFilter, Groups, filters_nobody, is_empty, version_of_filters};
 use node::{NodeError, mountinfo};
 
 fn filter(pid: u32) -> Result<DeviceFilter, NodeError> {
@@ -66,6 +66,9 @@ fn a_group_is_empty_when_nothing_is_in_it_or_below() {
     for folder in &group.folders.clone() {
         group.enter(folder);
         assert_eq!(is_empty(&group.name), Ok(false), "{}", folder.display());
+        let unified = version_of_filters().unwrap() == 2;
+        let holds = folder.join("devices.list").exists() || unified && folder.join("cgroup.events").exists();
+        assert_eq!(filters_nobody(&group.name), Ok(!holds), "{}", folder.display());
         fs::create_dir(folder.join("below")).unwrap();
         group.enter(&folder.join("below"));
         assert_eq!(is_empty(&group.name), Ok(false), "below {}", folder.display());
