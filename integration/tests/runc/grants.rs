@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use integration::{PROBE_ALL, Result, Rootfs, Seen, Site, Spec, run};
 
-use crate::{Bench, PROBE};
+use crate::{Bench, PROBE, RUNC, bytes};
 
 #[test]
 fn every_form_of_request_gives_its_gpus_and_no_other() -> Result<()> {
@@ -163,6 +163,28 @@ fn d39_nested_in_a_user_namespace_is_said_and_keeps_nobody_without_gpus() -> Res
         assert_eq!(answer.stdout.contains("\"verdict\": \"refuse\""), refused, "{id}: {answer:?}");
         let words = ["cgroup-no-filter", "runs inside a user namespace", "start GPU containers as root on the node"];
         assert!(!refused || words.iter().all(|word| answer.stdout.contains(word)), "{id}: {answer:?}");
+    }
+    Ok(())
+}
+
+/// D39: where control groups are there and cannot be written, as in a container of LXC, no container comes to be. With a GPU
+/// or without, that is the low-level runtime's to say, and nothing is left of it.
+#[test]
+fn d39_control_groups_that_cannot_be_written_fail_a_container_and_leave_nothing() -> Result<()> {
+    let test = "d39_control_groups_that_cannot_be_written_fail_a_container_and_leave_nothing";
+    let closed = "for at in /sys/fs/cgroup /sys/fs/cgroup/*; do \
+        if mountpoint -q $at; then mount -o remount,bind,ro $at; fi; done";
+    let Some(bench) = Bench::within(test, RUNC, closed)? else { return Ok(()) };
+    for (id, spec) in [("d39-gpu", Spec::new().env("QUILT_GPU_COUNT", "1")), ("d39-plain", Spec::new())] {
+        let bundle = bench.bundle(id, &spec)?;
+        let before = bytes(&bundle.config())?;
+        let answer = bench.runc.create(id, &bundle)?;
+        assert!(!answer.status.success() && answer.stderr.contains("read-only file system"), "{id}: {answer:?}");
+        assert_eq!(bench.runc.state(id)?, None, "{id}");
+        assert_eq!(bench.site.leases_on_disk()?, BTreeSet::new(), "{id}");
+        assert!(bytes(&bundle.config())? == before, "{id}: config.json was changed");
+        let group = format!("/sys/fs/cgroup/devices{}", bench.cgroup(id));
+        assert!(!Path::new(&group).exists(), "{id}");
     }
     Ok(())
 }
