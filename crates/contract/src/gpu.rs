@@ -5,12 +5,15 @@ use serde::Serialize;
 use crate::inventory::{DeviceNode, pci_address};
 use crate::{record, word};
 
+/// The key and the node of the one GPU that a machine under WSL has: what is behind it has no address there.
+pub const DXG: &str = "dxg";
+
 /// One GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Gpu {
     /// Who made it: `nvidia`.
     pub vendor: String,
-    /// PCI address as sysfs writes it, lower case: `0000:41:00.0`. The key of this GPU everywhere.
+    /// PCI address as sysfs writes it, lower case: `0000:41:00.0`, or [`DXG`]. The key of this GPU everywhere.
     pub pci: String,
     /// Position among the usable GPUs by PCI address, from 0: what CUDA's PCI order and `nvidia-smi` call the index.
     pub index: Option<u32>,
@@ -208,6 +211,12 @@ impl Gpu {
         self.minor.is_some_and(|minor| lower == format!("nvidia{minor}"))
             || is_uuid(id, self.uuid.as_deref())
             || pci_address(&lower).is_some_and(|pci| pci == self.pci)
+    }
+
+    /// Whether it is WSL's, which has a node of its own and none beside it.
+    #[must_use]
+    pub fn is_dxg(&self) -> bool {
+        self.pci == DXG
     }
 
     /// Whether it is bound to vfio-pci.

@@ -8,7 +8,7 @@ use contract::key::Key;
 use contract::request::Request;
 use contract::{Code, Contract, Granted, Products, Refusal, SCHEMA};
 
-/// Control nodes by name; which of these capabilities needs them (an empty list: every GPU container does); and, where
+/// Control nodes of a GPU on the bus by name; which of these capabilities needs them (an empty list: every GPU container does); and, where
 /// nothing works without the node, the inventory's finding when it is missing. Tools and modesetting are missed by few.
 const CONTROL: [(&str, &[Capability], Option<&str>); 4] = [
     ("nvidiactl", &[], Some("ctl-missing")),
@@ -126,6 +126,9 @@ fn gpu_nodes(gpu: &Gpu, granted: &Granted, wanted: &Capabilities) -> Result<Vec<
 fn control_nodes(inventory: &Inventory, request: &Request) -> Result<Vec<DeviceNode>, Refusal> {
     let wanted = &request.capabilities;
     let mut nodes = Vec::new();
+    if inventory.gpus.iter().any(Gpu::is_dxg) {
+        return Ok(nodes);
+    }
     for (name, capabilities, missing) in CONTROL {
         if !capabilities.is_empty() && !capabilities.iter().any(|capability| wanted.has(*capability)) {
             continue;

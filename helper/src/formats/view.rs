@@ -133,6 +133,7 @@ fn mode(gpu: &Gpu) -> Mode {
     match gpu.driver.as_deref() {
         Some("nvidia") if gpu.mig.is_some_and(|mig| mig.enabled) => Mode::Mig,
         Some("nvidia") => Mode::Whole,
+        _ if gpu.is_dxg() => Mode::Whole,
         _ => Mode::None,
     }
 }
@@ -154,7 +155,7 @@ fn kind(gpu: &Gpu) -> String {
             return kind;
         }
     }
-    gpu.device_id.trim_start_matches("0x").to_ascii_lowercase()
+    if gpu.is_dxg() { kind } else { gpu.device_id.trim_start_matches("0x").to_ascii_lowercase() }
 }
 
 #[cfg(test)]

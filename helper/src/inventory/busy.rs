@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use contract::config::Busy;
-use contract::gpu::{Gpu, Partition, State, Unavailable};
+use contract::gpu::{DXG, Gpu, Partition, State, Unavailable};
 use contract::inventory::{DeviceNode, Finding, Inventory, Role};
 use ledger::{Ledger, slot};
 use nix::sys::stat::{major, minor};
@@ -129,7 +129,7 @@ fn openers(proc: &Path) -> Vec<Opener> {
 /// server would not answer.
 fn device(descriptor: &Path) -> Option<(u32, u32)> {
     let leads = fs::read_link(descriptor).ok()?;
-    leads.file_name()?.to_str()?.strip_prefix("nvidia")?;
+    leads.file_name()?.to_str().filter(|name| name.starts_with("nvidia") || *name == DXG)?;
     let there = fs::metadata(descriptor).ok()?;
     let narrow = |number: u64| u32::try_from(number).ok();
     there.file_type().is_char_device().then(|| Some((narrow(major(there.rdev()))?, narrow(minor(there.rdev()))?)))?

@@ -5,7 +5,7 @@ use contract::inventory::{DriverFile, FileId, FileKind, Finding, Library};
 use linker::elf::{Class, Elf, Kind};
 use linker::families;
 
-use super::places::PATHS;
+use super::places::{PATHS, WSL};
 use super::root::Fault;
 
 /// Libraries of the driver packages that have a version of their own, so that the file name cannot say whose they are.
@@ -20,7 +20,12 @@ const OWN_VERSION: [&str; 7] = [
 ];
 
 /// Without these nothing that asks for GPUs works, whatever capabilities it asks for.
-const NEEDED: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
+const NEEDED: [&str; 3] = ["libcuda.so.1", "libnvidia-ml.so.1", "libdxcore.so"];
+
+/// Those of them that are the driver's of this version, which is none under WSL: there one more opens the GPU.
+fn needed(version: Option<&str>) -> impl Iterator<Item = &'static str> {
+    NEEDED.into_iter().take(if version.is_some() { 2 } else { 3 })
+}
 
 /// A file that a search found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,18 +113,19 @@ impl Candidate {
 }
 
 /// The libraries of the loaded version among those found, each SONAME once for each class; the first found wins. All come
-/// from one installation, which is named with them.
+/// from one installation, which is named with them. No version: WSL's, which have none in their names.
 pub(crate) fn libraries(
     candidates: Vec<(Candidate, Option<Elf>)>,
-    version: &str,
+    version: Option<&str>,
 ) -> (Vec<Library>, &'static str, Vec<Finding>) {
-    let tree = installation(&candidates, version);
+    let tree = version.map_or(WSL, |version| installation(&candidates, version));
     let mut libraries: Vec<Library> = Vec::new();
     let (mut findings, mut others, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     for (candidate, elf) in candidates {
         let (stem, file_version) = candidate.name().split_once(".so.").unwrap_or((candidate.name(), ""));
-        let needed = NEEDED.into_iter().find(|needed| needed.split(".so").next() == Some(stem));
-        if file_version != version && !OWN_VERSION.contains(&stem) {
+        let stem = stem.trim_end_matches(".so");
+        let needed = needed(version).find(|needed| needed.split(".so").next() == Some(stem));
+        if version.is_some_and(|version| file_version != version) && !OWN_VERSION.contains(&stem) {
             others.extend(needed.map(|_| file_version.to_owned()));
             continue;
         }
@@ -131,7 +137,7 @@ pub(crate) fn libraries(
         let bits = if elf.class == Class::Elf64 { 64 } else { 32 };
         let capabilities = capabilities(families::library_capabilities(&soname));
         let known = libraries.iter().any(|library| library.soname == soname && library.bits == bits);
-        let doubtful = OWN_VERSION.contains(&stem) && candidate.is_of_another(version);
+        let doubtful = OWN_VERSION.contains(&stem) && version.is_some_and(|version| candidate.is_of_another(version));
         if known || capabilities.is_empty() || doubtful {
             continue;
         }
@@ -148,11 +154,13 @@ pub(crate) fn libraries(
         });
     }
     libraries.sort_by(|a, b| (&a.soname, b.bits).cmp(&(&b.soname, a.bits)));
-    let missing: Vec<&str> = NEEDED
-        .into_iter()
+    let missing: Vec<&str> = needed(version)
         .filter(|needed| !libraries.iter().any(|library| library.soname == *needed && library.bits == 64))
         .collect();
-    findings.extend(other_versions(others, version, &missing, &left_out));
+    findings.extend(match version {
+        Some(version) => other_versions(others, version, &missing, &left_out),
+        None => missing_under_wsl(&missing, &left_out),
+    });
     (libraries, tree, findings)
 }
 
@@ -167,8 +175,20 @@ fn installation(candidates: &[(Candidate, Option<Elf>)], version: &str) -> &'sta
         };
         candidates.iter().find(is).map(|(candidate, _)| candidate.tree)
     };
-    let any = |faulty| NEEDED.into_iter().find_map(|needed| of(needed, faulty));
+    let any = |faulty| needed(Some(version)).find_map(|needed| of(needed, faulty));
     any(false).or_else(|| any(true)).unwrap_or_default()
+}
+
+fn missing_under_wsl(missing: &[&str], left_out: &[String]) -> Option<Finding> {
+    let why = if left_out.is_empty() { String::new() } else { format!(" ({})", left_out.join("; ")) };
+    (!missing.is_empty()).then(|| Finding {
+        code: "library-missing".into(),
+        stops: true,
+        message: format!(
+            "this is WSL, and /{WSL}/lib has no {}{why}; install NVIDIA's driver for Windows and run `wsl --update`, then `wsl --shutdown`",
+            missing.join(" and ")
+        ),
+    })
 }
 
 /// What a search that found too little, or too much, means.
@@ -220,13 +240,16 @@ pub(crate) fn files(
     extras: Vec<Extra>,
     libraries: &[Library],
     tree: &str,
-    version: &str,
+    version: Option<&str>,
 ) -> (Vec<DriverFile>, Vec<Finding>) {
     let mut files: Vec<DriverFile> = Vec::new();
     let mut findings = Vec::new();
     for Extra { path, kind, capabilities, candidate, leads } in extras {
         let here = !matches!(kind, FileKind::Program | FileKind::Data) || candidate.tree == tree;
-        if !here || candidate.is_of_another(version) || files.iter().any(|file| file.path == path) {
+        if !here
+            || version.is_some_and(|version| candidate.is_of_another(version))
+            || files.iter().any(|file| file.path == path)
+        {
             continue;
         }
         if candidate.told_of_fault(&mut findings) {

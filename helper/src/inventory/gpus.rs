@@ -1,6 +1,6 @@
 //! GPUs from what the bus and the driver say about them. No I/O.
 
-use contract::gpu::{Gpu, State, Unavailable};
+use contract::gpu::{DXG, Gpu, State, Unavailable};
 use contract::inventory::{DeviceNode, Facts, Finding, Role};
 
 use node::driver::Information;
@@ -16,6 +16,8 @@ pub(crate) struct Function {
     pub(crate) device: Device,
     /// Its DRM devices: name, major, minor.
     pub(crate) drm: Vec<(String, u32, u32)>,
+    /// The number of its node, where that is WSL's.
+    pub(crate) dxg: Option<(u32, u32)>,
     /// The other devices of its IOMMU group.
     pub(crate) group: Vec<Device>,
 }
@@ -78,6 +80,14 @@ fn own_node(
 ) -> Result<DeviceNode, Unavailable> {
     let no = |state, why: &str| Err(Unavailable::new(state, why));
     let pci = &function.device.address;
+    if let Some(number) = function.dxg {
+        let made = "the kernel makes it; start WSL again with `wsl --shutdown`";
+        return node_or_why(
+            dev.node(DXG, number, Role::Compute),
+            |path| format!("{path} does not exist: {made}"),
+            findings,
+        );
+    }
     match function.device.driver.as_deref() {
         Some("nvidia") => {}
         Some(driver) if vfio::is_driver(driver) => return no(vfio::state(function), &vfio::why(driver, function)),
@@ -107,13 +117,18 @@ fn own_node(
         return no(State::NodeMissing, "the driver does not tell its device minor, so its node is unknown");
     };
     let of = held.uuid.as_ref().map_or_else(String::new, |uuid| format!(", the node of {uuid},"));
-    dev.node(&format!("nvidia{minor}"), (gpu_major(facts), minor), Role::Compute).map_err(|trouble| match trouble {
-        Trouble::Missing(path) => Unavailable::new(
-            State::NodeMissing,
-            format!(
-                "{path}{of} does not exist; run `nvidia-modprobe -c {minor}`, or `quilt-gpu inventory refresh --make-nodes`"
-            ),
-        ),
+    let mend = format!("run `nvidia-modprobe -c {minor}`, or `quilt-gpu inventory refresh --make-nodes`");
+    let node = dev.node(&format!("nvidia{minor}"), (gpu_major(facts), minor), Role::Compute);
+    node_or_why(node, |path| format!("{path}{of} does not exist; {mend}"), findings)
+}
+
+fn node_or_why(
+    node: Result<DeviceNode, Trouble>,
+    missing: impl FnOnce(String) -> String,
+    findings: &mut Vec<Finding>,
+) -> Result<DeviceNode, Unavailable> {
+    node.map_err(|trouble| match trouble {
+        Trouble::Missing(path) => Unavailable::new(State::NodeMissing, missing(path)),
         Trouble::Mismatch(message) => {
             findings.push(mismatch(message.clone()));
             Unavailable::new(State::NodeMismatch, message)

@@ -83,10 +83,14 @@ pub(crate) fn asked(host: &Host, earlier: Option<Inventory>, live: bool) -> Resu
     if let Some(why) = blind(host, &seen, earlier.as_ref()) {
         return Err(why);
     }
-    let answers = sources::ask(host, &with_nodes(host, seen.clone()), live);
+    let first = with_nodes(host, seen.clone());
+    let answers = sources::ask(host, &first, live);
+    let is_dxg = first.gpus.iter().any(Gpu::is_dxg);
+    let (answers, several) = if is_dxg { platform::as_one(answers) } else { (answers, None) };
+    let findings = seen.findings.iter().cloned().chain(several).collect();
     let gpus = merge::told(&answers).into_iter().flat_map(|told| &told.gpus);
     let lives = gpus.map(|gpu| (gpu.pci.clone(), gpu.live)).collect();
-    Ok((with_nodes(host, Seen { answers, earlier, ..seen }), lives))
+    Ok((with_nodes(host, Seen { answers, earlier, findings, ..seen }), lives))
 }
 
 /// Why nothing was seen although there is something: an empty inventory must not take the place of a good one.
@@ -125,17 +129,25 @@ pub(crate) fn assemble(seen: Seen, dev: &DevRoot<'_>) -> Inventory {
         return inventory;
     }
     // Without a GPU there is nothing to find missing; without the driver nothing of it is given out.
-    match (inventory.gpus.is_empty(), &inventory.facts.driver_version) {
+    let version = inventory.facts.driver_version.as_deref();
+    let is_dxg = inventory.gpus.iter().any(Gpu::is_dxg);
+    match (inventory.gpus.is_empty(), version) {
         (true, _) => return inventory,
-        (false, None) => findings = driver_missing(&inventory).into_iter().collect(),
-        (false, Some(version)) => {
-            let (mut control, of_control) = nodes::control(&inventory.facts, dev);
+        (false, None) if !is_dxg => findings = driver_missing(&inventory).into_iter().collect(),
+        (false, _) => {
+            // One node does for WSL's GPU what several do for one on the bus.
+            let (mut control, of_control) =
+                if is_dxg { Default::default() } else { nodes::control(&inventory.facts, dev) };
             control.extend(mig::Instances { facts: &inventory.facts, capabilities: &capabilities, dev }.management());
+            let version = version.filter(|_| !is_dxg);
             let (libraries, tree, of_libraries) = files::libraries(driver.libraries, version);
             let (files, of_files) = files::files(driver.files, &libraries, tree, version);
             let of_driver = of_gpus.into_iter().chain(of_sources).chain(of_control);
             findings.extend(of_driver.chain(of_libraries).chain(of_files));
             (inventory.control, inventory.libraries, inventory.files) = (control, libraries, files);
+            if is_dxg {
+                platform::settle(&mut inventory.gpus, &findings);
+            }
             let nodes = inventory.gpus.iter().flat_map(|gpu| &gpu.nodes).chain(&inventory.control);
             findings.extend(nodes::odd_modes(nodes));
         }

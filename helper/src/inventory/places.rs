@@ -34,6 +34,7 @@ pub(super) const LIBRARIES: &[&str] = &[
     "usr/local/nvidia/lib",
     "snap/docker/current/graphics/lib/x86_64-linux-gnu",
     "snap/docker/current/graphics/usr/lib/x86_64-linux-gnu",
+    "usr/lib/wsl/lib",
 ];
 
 /// Folders with programs, after `bin` beside the libraries.
@@ -47,7 +48,14 @@ pub(super) const PROGRAMS: &[&str] = &[
     "x86_64-bottlerocket-linux-gnu/sys-root/usr/libexec/nvidia/tesla/bin",
     "aarch64-bottlerocket-linux-gnu/sys-root/usr/libexec/nvidia/tesla/bin",
     "snap/docker/current/graphics/usr/bin",
+    "usr/lib/wsl/lib",
+    "usr/lib/wsl/drivers/*",
 ];
+
+/// WSL's installation: libraries without a version in their names, which load what lies in the folders of Windows' driver.
+pub(super) const WSL: &str = "usr/lib/wsl";
+/// These folders, one for each driver that Windows has: libraries look for what they load by this path.
+pub(super) const STORE: &str = "usr/lib/wsl/drivers";
 
 /// Whole installations in a root of their own, with links that mean nothing outside it.
 pub(super) const ROOTS: &[&str] = &["run/nvidia/driver"];
@@ -60,7 +68,7 @@ const TREES: &[&str] = &[
     "opt/nvidia",
     "run/nvidia/driver",
     "snap/docker",
-    "usr/lib/wsl",
+    WSL,
     "usr/local/nvidia",
 ];
 

@@ -27,11 +27,18 @@ pub(crate) fn seen(host: &Host) -> Result<Seen, String> {
         others.filter(|other| gpu.iommu_group.is_some() && other.iommu_group == gpu.iommu_group).cloned().collect()
     };
     let gpus = devices.iter().filter(|device| device.is_gpu());
-    let function =
-        |gpu: &pci::Device| Function { drm: drm(host, &gpu.address), group: group(gpu), device: gpu.clone() };
-    let functions = gpus.map(function).collect();
-    let held = driver::gpus(host).map_err(|cause| cause.to_string())?;
-    let platform = platform::finding(host);
+    let function = |gpu: &pci::Device| Function {
+        dxg: None,
+        drm: drm(host, &gpu.address),
+        group: group(gpu),
+        device: gpu.clone(),
+    };
+    let mut functions: Vec<Function> = gpus.map(function).collect();
+    let mut held = driver::gpus(host).map_err(|cause| cause.to_string())?;
+    let (dxg, conflict) = platform::dxg(host, !functions.is_empty())?;
+    held.extend(dxg.as_ref().map(|_| platform::told_of_dxg()));
+    functions.extend(dxg);
+    let platform = platform::finding(host).or(conflict);
     let mut capabilities = node::mig::capabilities(host, &facts.instances).map_err(|cause| cause.to_string())?;
     capabilities.extend(node::mig::management(host).map_err(|cause| cause.to_string())?);
     let mut seen = Seen {

@@ -11,7 +11,7 @@ use linker::elf::{self, Elf};
 use linker::{cache, families};
 
 use super::files::{Candidate, Extra, Leads, capabilities};
-use super::places::{BASES, DATA, FIRMWARE, LIBRARIES, MODULES, PROGRAMS, ROOTS, tree};
+use super::places::{BASES, DATA, FIRMWARE, LIBRARIES, MODULES, PROGRAMS, ROOTS, STORE, tree};
 use super::root::{Found, Root};
 
 const CACHE: &str = "etc/ld.so.cache";
@@ -90,6 +90,7 @@ impl Search<'_> {
         self.data(&mains);
         self.modules();
         self.firmware();
+        self.store();
     }
 
     /// What the cache lists, then what lies in the known places.
@@ -203,6 +204,24 @@ impl Search<'_> {
                     let place = Place { at: format!("{folder}/{name}"), path, rule: base };
                     self.extra(place, FileKind::Firmware, EVERY.to_vec());
                 }
+            }
+        }
+    }
+
+    /// What the libraries of NVIDIA's drivers for Windows load, each from the path that it has here. Which of several drivers
+    /// is loaded only they know. Firmware is for Windows to load, and nothing here runs its programs.
+    fn store(&mut self) {
+        for folder in self.folders(&format!("{STORE}/*")) {
+            let names = self.root.names(&folder);
+            if !names.iter().any(|name| name.starts_with("libcuda.so")) {
+                continue;
+            }
+            let loaded = |name: &&String| name.contains(".so") || name.starts_with("nv") && name.ends_with(".bin");
+            for name in names.iter().filter(loaded) {
+                let words = families::library_capabilities(name);
+                let capabilities = if words.is_empty() { EVERY.to_vec() } else { capabilities(words) };
+                let at = format!("{folder}/{name}");
+                self.extra(Place { path: format!("/{at}"), at, rule: STORE }, FileKind::Data, capabilities);
             }
         }
     }

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use contract::config::{Host, Nvml};
+use contract::gpu::Gpu;
 use contract::inventory::{DriverFile, FileKind, Inventory, Library};
 
 use super::told::{Answer, Kind, Message, NVML, SMI, Silence};
@@ -24,7 +25,9 @@ pub(super) fn ask(host: &Host, seen: &Inventory, live: bool) -> Vec<Answer> {
     let held = |driver: &Option<String>| driver.as_deref() == Some("nvidia");
     let asked: Vec<&str> = seen.gpus.iter().filter(|gpu| held(&gpu.driver)).map(|gpu| gpu.pci.as_str()).collect();
     let Some(own) = own_program().filter(|_| host.nvml == Nvml::Auto) else { return Vec::new() };
-    if seen.facts.driver_version.is_none() || asked.is_empty() {
+    // Behind WSL's node is whatever the library lists.
+    let on_bus = seen.facts.driver_version.is_some() && !asked.is_empty();
+    if !on_bus && !seen.gpus.iter().any(Gpu::is_dxg) {
         return Vec::new();
     }
     // The program is nothing without the library, and would find one by itself that nobody has judged.

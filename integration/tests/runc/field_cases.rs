@@ -7,8 +7,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-use integration::{Binaries, Error, QuiltOptions, Result, Runc, Site, Spec};
+use integration::{Binaries, Error, QuiltOptions, Result, Runc, Seen, Site, Spec, run};
 use serde_json::{Value, json};
 
 use crate::updates::newer;
@@ -58,6 +59,60 @@ fn derive_anew(cgroup: &str, spec: &Value) -> Result<()> {
     }
     // runc's own, for every container: making a node is not opening it, and the probe makes them all.
     write("devices.allow", "c *:* m")
+}
+
+/// Makes the node WSL's: nothing on the bus, no driver in `/proc`, one node, and the driver's files where Windows puts them.
+fn under_wsl(bench: &Bench) -> Result<()> {
+    let root = &bench.site.host.root;
+    let (from, lib) = (root.join(bench.site.host.layout.library_folder()), root.join("usr/lib/wsl/lib"));
+    let store = root.join("usr/lib/wsl/drivers/nv_dispi.inf_amd64_aa11");
+    for folder in [&lib, &store] {
+        io(folder, fs::create_dir_all(folder))?;
+    }
+    let ours = |name: &str| format!("{name}.{}", bench.site.files.version);
+    for (name, to) in [
+        (ours("libcuda.so"), lib.join("libcuda.so.1.1")),
+        (ours("libnvidia-ml.so"), lib.join("libnvidia-ml.so.1")),
+        (ours("libcuda.so"), store.join("libcuda.so.1.1")),
+    ] {
+        io(&to, fs::copy(from.join(name), &to))?;
+    }
+    let dxcore = lib.join("libdxcore.so");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-nostdlib", "-Wl,-soname,libdxcore.so", "-x", "c", "/dev/null", "-o"]).arg(dxcore);
+    let mut mknod = Command::new("mknod");
+    mknod.args(["-m", "666"]).arg(root.join("dev/dxg")).args(["c", "10", "62"]);
+    for command in [&mut cc, &mut mknod] {
+        run(command, None, Duration::from_secs(20))?.checked()?;
+    }
+    io(root, fs::write(root.join("proc/misc"), " 62 dxg\n200 tun\n"))?;
+    bench.site.quilt.cli(&["inventory", "refresh"])?.checked().map(|_| ())
+}
+
+#[test]
+fn d06_under_wsl_the_one_node_is_one_gpu_for_one_container() -> Result<()> {
+    let site = || Site::with(|host| host.gpus(0).no_driver(), &QuiltOptions::default());
+    let Some(bench) = Bench::on("d06_under_wsl_the_one_node_is_one_gpu_for_one_container", site)? else {
+        return Ok(());
+    };
+    under_wsl(&bench)?;
+    let asking = Spec::new().env("QUILT_GPU_IDS", "nvidia0");
+    let probe = ["quilt-probe", "all", "10:0-255", "195:0-255", "libcuda.so.1", "libdxcore.so", "/dev"];
+    bench.sleeper("d06", &asking)?;
+    let seen = Seen::of(&bench.runc.exec("d06", &probe)?.checked()?.stdout)?;
+    // Older low-level runtimes open 10:200, tun, to everybody.
+    let open: Vec<String> = seen.open_numbers().into_iter().filter(|number| number != "10:200").collect();
+    assert_eq!(open, ["10:62"]);
+    let there = seen.found().into_iter().map(|(path, number, _)| (path, number)).collect::<Vec<_>>();
+    assert_eq!(there, [("/dev/dxg".to_owned(), "10:62".to_owned())]);
+    for name in ["libcuda.so.1", "libdxcore.so"] {
+        seen.library(name)?;
+    }
+    assert!(seen.mount("/usr/lib/wsl/drivers/nv_dispi.inf_amd64_aa11/libcuda.so.1.1").is_some());
+    bench.refused("second", &bench.sharing("second", &asking)?, &["CAPACITY_FULL"])?;
+    let node = bench.site.host.node("dxg");
+    bench.refused("bound", &bench.sharing("bound", &Spec::new().bind(&node, "/dev/x", &[]))?, &["TENANT_GPU_MOUNT"])?;
+    Ok(())
 }
 
 #[test]

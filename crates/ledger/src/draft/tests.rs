@@ -254,3 +254,19 @@ fn d22_who_may_configure_and_monitor() {
     let to = Recipient { key: None, owner: Some("red") };
     assert!(draft(&inventory, &granted, &count(1), &policy(&["red"], &["red"]), "id", to, 9).is_ok());
 }
+
+/// D06: WSL's node is all that opens its GPU, whatever is asked for.
+#[test]
+fn the_gpu_of_wsl_has_one_node() {
+    let mut node = stocked();
+    node.gpus.truncate(1);
+    node.control.clear();
+    let gpu = &mut node.gpus[0];
+    gpu.pci = contract::gpu::DXG.into();
+    gpu.nodes.truncate(1);
+    gpu.nodes[0].path = "/dev/dxg".into();
+    let contract = write(&node, "compute,utility,graphics", &Policy::default(), 1).unwrap();
+    assert_eq!(names(&contract).0, "dxg");
+    node.gpus[0].pci = "0000:01:00.0".into();
+    assert_eq!(write(&node, "compute", &Policy::default(), 1).unwrap_err().rule, "node-missing");
+}

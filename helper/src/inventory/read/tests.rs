@@ -119,10 +119,10 @@ fn the_node_of_the_demonstration_is_healthy() {
     assert_eq!((inventory.control.len(), inventory.libraries.len(), inventory.files.len()), (4, 4, 1));
 }
 
-/// D06, D43: named and stopped, whatever of a driver lies there too.
+/// D43: named and stopped, whatever of a driver lies there too.
 #[test]
 fn machines_whose_gpus_are_not_ours_to_give_are_named_and_stop() {
-    let signs: [(&str, &[u8], &str, &str); 5] = [
+    let signs: [(&str, &[u8], &str, &str); 4] = [
         (
             "proc/device-tree/compatible",
             b"nvidia,p3737-0000\0nvidia,tegra234\0",
@@ -131,8 +131,8 @@ fn machines_whose_gpus_are_not_ours_to_give_are_named_and_stop() {
         ),
         ("etc/nv_tegra_release", b"# R35", "tegra-unsupported", "/etc/nv_tegra_release"),
         ("sys/module/nvgpu/refcnt", b"1", "tegra-unsupported", "/sys/module/nvgpu"),
-        ("dev/dxg", b"", "wsl-unsupported", "libdxcore.so is missing"),
-        ("usr/lib/wsl/lib/libdxcore.so", b"", "wsl-unsupported", "libdxcore.so is there"),
+        // A node that the kernel does not know opens nothing, and looks as if it did.
+        ("dev/dxg", b"", "node-mismatch", "dev/dxg is there, and the kernel lists no dxg"),
     ];
     for (sign, content, code, words) in signs {
         for with_gpu in [false, true] {
@@ -141,9 +141,6 @@ fn machines_whose_gpus_are_not_ours_to_give_are_named_and_stop() {
                 lay_out(root.path());
             }
             put(root.path(), sign, content);
-            if code.starts_with("wsl") {
-                put(root.path(), "dev/dxg", b"");
-            }
             let lists = "etc/nvidia-container-runtime/host-files-for-container.d/l4t.csv";
             put(root.path(), lists, b"dev, /dev/nvhost-gpu\nlib, /usr/lib/libcuda.so\nnonsense\n");
             let inventory = discover(&host(root.path())).unwrap();
@@ -152,6 +149,70 @@ fn machines_whose_gpus_are_not_ours_to_give_are_named_and_stop() {
             let given = inventory.control.len() + inventory.libraries.len() + inventory.files.len();
             assert_eq!(given, 0, "{sign}");
         }
+    }
+}
+
+/// D06: one node stands for what Windows has; without a library that opens it there is no GPU.
+#[test]
+fn d06_the_gpu_of_wsl() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: making device nodes needs root");
+        return;
+    }
+    const LIB: &str = "usr/lib/wsl/lib";
+    let all = ["libcuda.so.1.1", "libnvidia-ml.so.1", "libdxcore.so"];
+    let usable = "dxg nvidia0 WSL /dev/dxg 10:62";
+    for (name, libraries, node, misc, on_bus, expected, findings) in [
+        ("as it is", &all[..], Some(62), true, false, usable, &[][..]),
+        ("no dxcore", &all[..2], Some(62), true, false, "", &[("library-missing", true)]),
+        ("nothing of NVIDIA's", &all[2..], Some(62), true, false, "", &[("library-missing", true)]),
+        ("no node", &all[..], None, true, false, "dxg nvidia0 WSL node-missing", &[]),
+        ("another node", &all[..], Some(61), true, false, "dxg nvidia0 WSL node-mismatch", &[("node-mismatch", true)]),
+        ("not the kernel's", &all[..], Some(62), false, false, "", &[("node-mismatch", true)]),
+        ("GPUs beside it", &all[..], Some(62), true, true, "0000:01:00.0", &[("dxg-beside-bus", true)]),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("dev")).unwrap();
+        if on_bus {
+            lay_out(root.path());
+        }
+        for library in libraries {
+            let soname =
+                library.trim_end_matches(".1.1").to_owned() + if library.ends_with(".1.1") { ".1" } else { "" };
+            put(root.path(), &format!("{LIB}/{library}"), &fixture::elf(&soname));
+        }
+        for other in ["lib/nvidia-smi", "drivers/nv_dispi.inf_amd64_aa11/libcuda.so.1.1"] {
+            put(root.path(), &format!("usr/lib/wsl/{other}"), b"");
+        }
+        put(root.path(), "proc/misc", if misc { b" 62 dxg\n".as_slice() } else { b"200 tun\n" });
+        if let Some(minor) = node {
+            use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+            let mode = Mode::from_bits_truncate(0o666);
+            mknod(&root.path().join("dev/dxg"), SFlag::S_IFCHR, mode, makedev(10, minor)).unwrap();
+        }
+        let inventory = discover(&host(root.path())).unwrap();
+        let gpu = inventory.gpus.first().map(|gpu| {
+            let state = gpu.unavailable.as_ref().map(|why| why.state.rule().trim_start_matches("gpu-").to_owned());
+            let nodes = gpu.nodes.iter().map(|node| format!("{} {}:{}", node.path, node.major, node.minor));
+            let words = nodes.chain(state).collect::<Vec<_>>().join(" ");
+            if gpu.is_dxg() {
+                format!("{} {} {} {words}", gpu.pci, gpu.name(), gpu.model.as_deref().unwrap_or_default())
+            } else {
+                gpu.pci.clone()
+            }
+        });
+        assert_eq!(gpu.unwrap_or_default(), expected, "{name}");
+        assert_eq!(codes(&inventory), findings, "{name}: {:?}", inventory.findings);
+        if name == "as it is" {
+            let libraries: Vec<&str> = inventory.libraries.iter().map(|library| library.soname.as_str()).collect();
+            assert_eq!(libraries, ["libcuda.so.1", "libdxcore.so", "libnvidia-ml.so.1"]);
+            let files: Vec<&str> = inventory.files.iter().map(|file| file.path.as_str()).collect();
+            let stored = "/usr/lib/wsl/drivers/nv_dispi.inf_amd64_aa11/libcuda.so.1.1";
+            assert_eq!((files, inventory.control.len()), (vec!["/usr/bin/nvidia-smi", stored], 0));
+        }
+        let missing = inventory.findings.iter().find(|finding| finding.code == "library-missing");
+        let lacks = |library: &str| missing.is_some_and(|finding| finding.message.contains(library));
+        assert_eq!(lacks("libdxcore.so"), name == "no dxcore", "{name}");
     }
 }
 

@@ -31,7 +31,7 @@ struct Layout {
 /// `libcuda.so.535.1` calls itself `libcuda.so.1`.
 fn soname(path: &str) -> String {
     let name = last(path);
-    let (stem, version) = name.split_once(".so.").unwrap();
+    let Some((stem, version)) = name.split_once(".so.") else { return name.to_owned() };
     let internal = ["libnvidia-glcore", "libnvidia-tls"].contains(&stem);
     if internal { format!("{stem}.so.{version}") } else { format!("{stem}.so.1") }
 }
@@ -78,8 +78,9 @@ fn outcome(layout: &Layout, at: &Path) -> (Lines, Lines, Vec<(String, bool)>) {
     let root = Root::open(at).unwrap();
     let explicit: Vec<String> = layout.explicit.iter().map(|&path| path.to_owned()).collect();
     let found = driver(&root, &explicit);
-    let (libraries, tree, mut findings) = files::libraries(found.libraries, layout.loaded);
-    let (files, more) = files::files(found.files, &libraries, tree, layout.loaded);
+    let loaded = (!layout.loaded.is_empty()).then_some(layout.loaded);
+    let (libraries, tree, mut findings) = files::libraries(found.libraries, loaded);
+    let (files, more) = files::files(found.files, &libraries, tree, loaded);
     findings.extend(more);
     let below = |path: &str| root.inside(path).unwrap().to_owned();
     let libraries = libraries.into_iter().map(|library| {

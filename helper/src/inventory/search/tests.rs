@@ -176,7 +176,7 @@ fn a_file_in_somebody_elses_folder_is_left_out_and_the_folder_named() {
         chown(root.join(folder), Some(owner), None).unwrap();
         fs::set_permissions(root.join(folder), fs::Permissions::from_mode(mode)).unwrap();
         let found = driver(&Root::open(root).unwrap(), &[]);
-        let (libraries, _, findings) = super::super::files::libraries(found.libraries, "535.1");
+        let (libraries, _, findings) = super::super::files::libraries(found.libraries, Some("535.1"));
         let what = format!("{library} {folder} {owner} {mode:o}");
         assert_eq!(libraries.len(), if left_out { 0 } else { 2 }, "{what}");
         let named = format!("{} ", root.join(folder).to_str().unwrap().trim_end_matches('/'));
