@@ -16,7 +16,7 @@ const FIELDS: &[&str] = &["type", "path", "major", "minor", "fileMode", "uid", "
 /// What came of the entries.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// GPU entries of a privileged container, to be taken out.
+    /// GPU entries beside a list that allows everything, to be taken out.
     pub(crate) drop: Vec<usize>,
     /// How many GPU entries were refused.
     pub(crate) refused: usize,
@@ -33,7 +33,7 @@ enum What {
 /// Judges the entries.
 pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut seen: Vec<(Cow<'_, str>, usize, What)> = Vec::new();
+    let mut seen: Vec<(Cow<'_, str>, usize, What, bool)> = Vec::new();
     let list = out.list(setting.case.spec.path(&["linux", "devices"]), MOST_ITEMS, &AT);
     for (index, node) in list.iter().enumerate() {
         match read(node) {
@@ -45,45 +45,57 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Outcome {
                     let refusal = Refusal::new(Code::UnsafeSpec, "device-path", message, "use a path below /dev");
                     out.add(setting.weigh(refusal), &format_args!("{AT}/{index}/path"), &path);
                 }
-                number(setting, index, &path, what, &mut outcome, out);
-                seen.push((path, index, what));
+                let is_gpu = number(setting, index, &path, what, &mut outcome, out);
+                seen.push((path, index, what, is_gpu));
             }
         }
     }
     contract::order::sort_by(&mut seen, |a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
     for pair in seen.windows(2) {
-        if let [(path, _, first), (again, index, second)] = pair
+        // Of two others either may be there: the device list says what opens.
+        if let [(path, _, first, is_gpu), (again, index, second, is_gpu_too)] = pair
             && path == again
             && first != second
+            && (*is_gpu || *is_gpu_too)
         {
             let message =
-                "two entries make different devices at the same path, and runtimes differ in which one is there";
+                "two entries make a GPU and another device at the same path, and runtimes differ in which one is there";
             let refusal = Refusal::new(Code::UnsafeSpec, "device-path", message, "give each device a path of its own");
             out.refuse(refusal.at(format!("{AT}/{index}/path"), &**path));
         }
     }
     if !outcome.drop.is_empty() {
-        let message = format!("{} GPU device entries of a privileged container were taken out", outcome.drop.len());
+        let message = format!("{} GPU device entries were taken out: every device was asked for", outcome.drop.len());
         out.note("device-gpu", AT, message);
     }
     outcome
 }
 
-fn number(setting: &Setting<'_>, index: usize, path: &str, what: What, outcome: &mut Outcome, out: &mut Findings) {
+/// Whether the entry is a GPU's. An engine that is told to give every device writes them all down, with fewer capabilities too.
+fn number(
+    setting: &Setting<'_>,
+    index: usize,
+    path: &str,
+    what: What,
+    outcome: &mut Outcome,
+    out: &mut Findings,
+) -> bool {
     let What::Char(major, minor) = what else {
-        return;
+        return false;
     };
-    match setting.machine.is_gpu(major, minor) {
+    let is_gpu = setting.machine.is_gpu(major, minor);
+    match &is_gpu {
         Ok(false) => {}
-        Ok(true) if setting.privileged => outcome.drop.push(index),
+        Ok(true) if setting.allows_all => outcome.drop.push(index),
         Ok(true) => {
             outcome.refused += 1;
             let message = format!("this device entry makes a GPU's node ({major}:{minor})");
             let refusal = Refusal::new(Code::TenantGpuDevice, "device-gpu", message, setting.way_out("the device"));
             out.refuse(refusal.at(format!("{AT}/{index}"), path));
         }
-        Err(why) => out.blind(&why),
+        Err(why) => out.blind(why),
     }
+    is_gpu == Ok(true)
 }
 
 fn malformed(index: usize, node: &Node<'_>, (field, why): &Wrong) -> Refusal {

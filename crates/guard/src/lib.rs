@@ -157,8 +157,9 @@ pub fn judge(case: &Case<'_>, system: &dyn System) -> Judgement {
     let mut shapes = Findings::default();
     let rules = rules::read(case.spec, &mut shapes);
     let sys_admin = has_capability(case.spec, "SYS_ADMIN") || process::has_all(case);
-    let privileged = sys_admin && rules::allows_all(&rules).is_some();
-    let setting = Setting { case, machine: Machine::new(system), sys_admin, privileged };
+    let allows_all = rules::allows_all(&rules).is_some();
+    let privileged = sys_admin && allows_all;
+    let setting = Setting { case, machine: Machine::new(system), sys_admin, allows_all, privileged };
 
     let mut out = Findings::default();
     injectors::judge(&setting, &mut out);

@@ -20,7 +20,9 @@ pub(crate) struct Setting<'a> {
     pub(crate) machine: Machine<'a>,
     /// The container may undo a device filter: CAP_SYS_ADMIN.
     pub(crate) sys_admin: bool,
-    /// With that, its device list allows everything.
+    /// Its device list allows everything.
+    pub(crate) allows_all: bool,
+    /// Both.
     pub(crate) privileged: bool,
 }
 

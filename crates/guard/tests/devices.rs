@@ -93,20 +93,26 @@ fn one_path_for_two_devices() {
     let fuse = entry("/dev/fuse", "c", 10, 229);
     let kvm = entry("/dev/fuse", "c", 10, 232);
     let node = entry("/dev/fuse", "c", 195, 0);
-    check(&format!("{fuse},{kvm}"), PATH);
-    check(&format!("{fuse},{node}"), &format!("{GPU}, {PATH}"));
-    for spelt in ["/dev//fuse", "/dev/./fuse", "//dev/fuse/"] {
-        check(&format!("{fuse},{}", entry(spelt, "c", 10, 232)), PATH);
-        check(&format!("{fuse},{}", entry(spelt, "c", 10, 229)), "ok");
-    }
-    // `--device X --device X` is written down twice.
+    // `--privileged --device /dev/kvm:/dev/fuse`; `--device X --device X` is written down twice.
+    check(&format!("{fuse},{kvm}"), "ok");
     check(&format!("{fuse},{fuse}"), "ok");
-    let at = &judge(&Spec::device(&format!("{fuse},{kvm}")), &By::default()).refusals[0].at;
-    assert_eq!(at, "/linux/devices/1/path");
+    let both = format!("{GPU}, {PATH}");
+    check(&format!("{fuse},{node}"), &both);
+    check(&format!("{node},{fuse}"), &both);
+    check(&format!("{node},{}", entry("/dev/fuse", "p", 0, 0)), &both);
+    for spelt in ["/dev//fuse", "/dev/./fuse", "//dev/fuse/"] {
+        check(&format!("{node},{}", entry(spelt, "c", 10, 232)), &both);
+        check(&format!("{fuse},{}", entry(spelt, "c", 10, 232)), "ok");
+    }
+    let refusals = judge(&Spec::device(&format!("{fuse},{node}")), &By::default()).refusals;
+    assert_eq!(refusals[1].at, "/linux/devices/1/path");
+    // One of them is taken out, and which one is there differs all the same.
+    let spec = Spec { devices: format!("[{fuse},{node}]"), ..Spec::privileged() };
+    assert_eq!(verdict(&judge(&spec, &By::default())), PATH);
 }
 
 #[test]
-fn privileged_containers_lose_the_nodes() {
+fn who_asks_for_every_device_loses_the_nodes() {
     let list = [
         entry("/dev/fuse", "c", 10, 229),
         entry("/dev/nvidia0", "c", 195, 0),
@@ -118,11 +124,17 @@ fn privileged_containers_lose_the_nodes() {
     assert_eq!(verdict(&judgement), "ok");
     assert_eq!(judgement.changes.drop_devices, [1, 3]);
     assert!(judgement.notes.iter().any(|note| note.rule == "device-gpu"));
-    // With CAP_SYS_ADMIN alone, or a list that allows everything alone, the nodes are the tenant's words.
+    // With CAP_SYS_ADMIN alone the nodes are the tenant's words; not beside a list that allows everything.
     let admin = Spec { devices: spec.devices.clone(), ..Spec::admin() };
     assert_eq!(verdict(&judge(&admin, &By::default())), format!("{GPU}, {GPU}"));
-    let open = Spec { caps: Spec::default().caps, ..spec };
-    assert_eq!(verdict(&judge(&open, &By::default())), format!("{GPU}, {GPU}"));
+    let fewer = Spec { caps: Spec::default().caps, ..spec };
+    let judgement = judge(&fewer, &By::default());
+    assert_eq!((verdict(&judgement).as_str(), judgement.changes.drop_devices), ("ok", vec![1, 3]));
+    let list = judgement.changes.rules.unwrap();
+    assert!(!openable(&list, 195, 0) && !openable(&list, 226, 0) && openable(&list, 10, 229));
+    for by in [gpu(), hardened()] {
+        assert_eq!(verdict(&judge(&fewer, &by)), "TENANT_GPU_RULE cgroup-wildcard");
+    }
 }
 
 #[test]

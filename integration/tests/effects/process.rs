@@ -48,11 +48,18 @@ fn capabilities() -> Vec<Case> {
         strict("CAP_PERFMON", "CAP_PERFMON"),
         strict("CAP_SYS_BOOT", "CAP_SYS_BOOT"),
         case("D3 L", "a debugger's capability in its own pid namespace", |_| Spec::new().capability("CAP_SYS_PTRACE")),
-        case("D4 B12 Q42", "a privileged container as containerd writes it", privileged)
+        case("D4 B12 Q42", "a privileged container as containerd writes it", |run| {
+            every_device(run).capability("CAP_SYS_ADMIN")
+        })
+        .exposes()
+        .standard(Verdict::Noted("privileged"))
+        .asking(Verdict::Refused(UNSAFE, "privileged"))
+        .hardened(Verdict::Refused(UNSAFE, "privileged")),
+        case("D4 B12", "the same without CAP_SYS_ADMIN", every_device)
             .exposes()
-            .standard(Verdict::Noted("privileged"))
-            .asking(Verdict::Refused(UNSAFE, "privileged"))
-            .hardened(Verdict::Refused(UNSAFE, "privileged")),
+            .standard(Verdict::Noted("device-gpu"))
+            .asking(Verdict::Refused("TENANT_GPU_RULE", "cgroup-wildcard"))
+            .hardened(Verdict::Refused("TENANT_GPU_RULE", "cgroup-wildcard")),
         without(
             "D4 Q42",
             "one that the operator names: with its own GPU and no other",
@@ -61,10 +68,10 @@ fn capabilities() -> Vec<Case> {
     ]
 }
 
-/// All capabilities, every node of the host and of the fixture, one rule for all.
-fn privileged(run: &Run<'_>) -> Spec {
+/// All capabilities but one, every node of the host and of the fixture, one rule for all.
+fn every_device(run: &Run<'_>) -> Spec {
     let mut spec = Spec::new().rule(json!({"allow": true, "access": "rwm"}));
-    for name in ["SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "SYS_PTRACE", "DAC_READ_SEARCH", "NET_ADMIN"] {
+    for name in ["SYS_MODULE", "SYS_RAWIO", "SYS_PTRACE", "DAC_READ_SEARCH", "NET_ADMIN"] {
         spec = spec.capability(&format!("CAP_{name}"));
     }
     for folder in ["/dev", &shown(&run.node(""))] {
