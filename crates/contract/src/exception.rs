@@ -20,6 +20,7 @@ pub const EXCUSABLE: &[&str] = &[
     "mount-control-socket",
     "mount-dev-tree",
     "mount-fstype",
+    "mount-procfs",
     "mount-procfs-rw",
     "mount-runtime-state",
     "mount-sysfs-rw",

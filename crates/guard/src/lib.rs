@@ -20,6 +20,7 @@ mod numbers;
 mod paths;
 mod places;
 mod process;
+mod processes;
 mod programs;
 mod readings;
 mod rules;

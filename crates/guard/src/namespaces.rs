@@ -4,6 +4,7 @@ use contract::json::{Node, pointer_token};
 use contract::{Code, Refusal};
 
 use crate::findings::{Findings, MOST_ITEMS};
+use crate::processes;
 use crate::setting::Setting;
 
 const AT: &str = "/linux/namespaces";
@@ -33,9 +34,8 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
     if setting.hardened() && !own_pids && !setting.privileged {
         out.add(setting.weigh(missing("ns-hostpid", "pid")), &AT, "");
     } else if !own_pids && !setting.sys_admin {
-        let message =
-            "the container sees the host's processes, and the files of those with no more rights than its own";
-        out.note("ns-hostpid", AT, message);
+        let of_nobody = "the container sees the host's processes";
+        out.note("ns-hostpid", AT, if processes::lead_out(setting) { processes::NO_BOUNDARY } else { of_nobody });
     }
     cgroup(setting, out);
     if let Some(resources) = setting.case.spec.path(&["linux", "resources"]) {

@@ -12,6 +12,7 @@ use crate::groups::OWN;
 use crate::layers;
 use crate::mounts::{Bind, Source, unjudgeable};
 use crate::paths;
+use crate::processes;
 use crate::setting::Setting;
 use crate::system::FileSystem;
 
@@ -175,13 +176,14 @@ fn procfs(setting: &Setting<'_>, real: &str, fs: &FileSystem, how: Bind) -> Verd
     if *fs == FileSystem::BinfmtMisc {
         return binfmt_misc(setting, how.writable);
     }
-    if paths::below(real, "/proc").is_none() && *fs != FileSystem::Proc {
-        return Ok(Vec::new());
+    let inside = paths::below(real, "/proc");
+    if inside.is_none() && *fs != FileSystem::Proc {
+        return if how.recursive { processes::in_tree(setting, real) } else { Ok(Vec::new()) };
     }
     if how.writable && !setting.privileged && setting.is_machines_root() {
         return setting.weigh(writable_procfs("bind it read-only"));
     }
-    Ok(vec![("mount-procfs", "the container sees the host's processes and drivers".to_owned())])
+    processes::bound(setting, inside)
 }
 
 /// Who registers a program there has the kernel run it for others, on the host too.

@@ -329,7 +329,7 @@ fn hardened_rows() {
         (mount("/run", "rw"), RESERVED),
         (mount("/run", "ro"), "UNSAFE_SPEC mount-control-socket"),
         (mount("/", "rw"), RESERVED),
-        (mount("/", "ro"), "ok"),
+        (mount("/", "ro"), "UNSAFE_SPEC mount-procfs"),
         (mount("/home/user", "rw"), "ok"),
         (Spec::mount(r#"{"destination":"/x","type":"ext4","source":"/dev/sda"}"#), "UNSAFE_SPEC mount-fstype"),
         (Spec::mount(r#"{"destination":"/x","type":"tmpfs","source":"tmpfs"}"#), "ok"),

@@ -14,6 +14,7 @@ use guard::{Call, Dir, FileSystem, Object};
 
 const SYSFS: &str = "UNSAFE_SPEC mount-sysfs-rw";
 const PROCFS: &str = "UNSAFE_SPEC mount-procfs-rw";
+const PROCESSES: &str = "UNSAFE_SPEC mount-procfs";
 const OWN: &str = "UNSAFE_SPEC mount-reserved-source";
 const SOCKET: &str = "UNSAFE_SPEC mount-control-socket";
 const STATE: &str = "UNSAFE_SPEC mount-runtime-state";
@@ -187,7 +188,12 @@ fn folders_get_nodev() {
         ("A19", tmpfs(r#""tmpcopyup""#), "ok", "ok mount-nodev"),
         ("A19: empty", tmpfs(r#""mode=755""#), "ok", "ok"),
         ("A20", options("/data", r#","idmap""#), "ok", "ok mount-nodev"),
-        ("A8", options("/", r#","ro""#), "ok mount-control-socket", "ok mount-control-socket"),
+        (
+            "A8: alone",
+            mount(r#"{"destination":"/x","type":"bind","source":"/","options":["bind","ro"]}"#),
+            "ok mount-control-socket",
+            "ok mount-control-socket",
+        ),
     ]);
     let judgement = judge_text(&options("/data", "").text(), &by(hardened()), &machine());
     assert_eq!((judgement.changes.nodev, judgement.notes[0].at.as_str()), (vec![0], "/mounts/0/options"));
@@ -263,7 +269,7 @@ fn files_of_the_kernel() {
         ("A27", bound("/proc", "rw"), PROCFS, PROCFS),
         ("A27: a file", bound("/proc/sys/kernel/core_pattern", "rw"), PROCFS, PROCFS),
         ("A27: the driver's", bound("/proc/driver/nvidia", "ro"), "ok mount-procfs", "ok mount-procfs"),
-        ("A27: read-only", bound("/proc", "ro"), "ok mount-procfs", "ok mount-procfs"),
+        ("A27: a setting", bound("/proc/sys/kernel/core_pattern", "ro"), "ok mount-procfs", "ok mount-procfs"),
     ]);
     // The sandbox of a privileged pod, as its engine attests it; not what only stands in a pod.
     for (container, expected) in [("", "ok"), ("app", SYSFS)] {
@@ -313,6 +319,63 @@ fn files_of_the_kernel() {
     };
     assert_eq!(judged(&mapped(100_000), &by(By::default()), &[]), "ok");
     assert_eq!(judged(&mapped(0), &by(By::default()), &[]), SYSFS);
+}
+
+/// Whoever is root of the machine and sees the host's processes leaves by the folder of one, with whatever capabilities.
+#[test]
+fn the_hosts_processes() {
+    let mut fake = machine();
+    let proc = Dir { fs: FileSystem::Proc, ..Dir::default() };
+    for path in ["/srv/root/proc", "/data/v/proc"] {
+        fake.objects.insert(path.into(), Object::Dir(Dir { real: path.into(), ..proc.clone() }));
+    }
+    fake.objects.insert("/data/v/sys".into(), Object::Dir(Dir { fs: FileSystem::Sysfs, ..Dir::default() }));
+    for path in ["/srv/root", "/data/v", "/data/w", "/proc/1", "/proc/1/net"] {
+        fake.dir(path, |_| {});
+    }
+    fake.kernels = ["/data/w/sys", "/data/v/sys", "/srv/root/proc"].map(str::to_owned).into();
+    let user = r#"[{"type":"pid"},{"type":"mount"},{"type":"user"}]"#;
+    let mapped = r#","uidMappings":[{"containerID":0,"hostID":100000,"size":65536}]"#;
+    let once = |source: &str| {
+        mount(&format!(r#"{{"destination":"/x","type":"bind","source":"{source}","options":["bind","ro"]}}"#))
+    };
+    let host_pids = Spec { namespaces: r#"[{"type":"mount"}]"#.into(), ..plain() };
+    let (open, seen) = (("mount-procfs", true), ("mount-procfs", false));
+    for (what, spec, standard, strict) in [
+        ("all", bound("/proc", "ro"), Some(open), PROCESSES),
+        ("no capability", Spec { caps: String::new(), ..bound("/proc", "ro") }, Some(open), PROCESSES),
+        ("one", bound("/proc/1", "ro"), Some(open), PROCESSES),
+        ("drivers", bound("/proc/driver/nvidia", "ro"), Some(seen), "ok"),
+        ("the machine", bound("/", "ro"), Some(open), PROCESSES),
+        ("alone", once("/"), None, "ok"),
+        ("a root of another system", bound("/srv/root", "ro"), None, PROCESSES),
+        ("alone", once("/srv/root"), None, "ok"),
+        ("sysfs", bound("/data/v", "ro"), None, "ok"),
+        ("not told", bound("/data/w", "ro"), None, "ok"),
+        ("their namespace", host_pids.clone(), Some(("ns-hostpid", true)), "UNSAFE_SPEC ns-hostpid"),
+        (
+            "another's root",
+            Spec { namespaces: user.into(), more_linux: mapped.into(), ..bound("/proc", "ro") },
+            Some(seen),
+            "ok",
+        ),
+        (
+            "privileged",
+            Spec { mounts: bound("/proc", "ro").mounts, ..Spec::privileged() },
+            Some(seen),
+            "UNSAFE_SPEC privileged",
+        ),
+    ] {
+        for profile in [By::default(), common::gpu()] {
+            let judgement = judge_text(&spec.text(), &by(profile), &fake);
+            let asked = matches!(what, "privileged") && !judgement.refusals.is_empty();
+            assert!(asked || verdict(&judgement) == "ok", "{what}");
+            let note = judgement.notes.iter().find(|note| ["mount-procfs", "ns-hostpid"].contains(&note.rule));
+            let told = note.map(|note| (note.rule, note.message.contains("not a boundary")));
+            assert_eq!(told, standard, "{what}");
+        }
+        assert_eq!(verdict(&judge_text(&spec.text(), &by(hardened()), &fake)), strict, "{what}");
+    }
 }
 
 #[test]
@@ -401,8 +464,9 @@ fn who_writes_what_runs_as_root_is_root() {
         ("A30: forged", bound("/var", "rw"), OWN, OWN),
         ("A30: forged, read-only", bound("/var", "ro"), "ok mount-control-socket", SOCKET),
         ("A30: one level", bound("/var/log", "rw"), "ok mount-reserved-source", OWN),
-        ("A30: the root", bound("/", "rw"), "ok mount-reserved-source", OWN),
+        ("A30: the root", bound("/", "rw"), "ok mount-procfs", OWN),
     ]);
+    assert_eq!(judged(&bound("/", "rw"), &by(By::default()), &["mount-reserved-source"]), "ok mount-reserved-source");
     let var = Fake { mounted: vec!["/var/log".into()], ..machine() };
     let judged = |spec: &Spec, fake: &Fake| verdict(&judge_text(&spec.text(), &by(By::default()), fake));
     assert_eq!(judged(&bound("/var", "rw"), &var), OWN, "a mount in between is renamed with its place");
@@ -592,6 +656,7 @@ fn excusable() -> Vec<(&'static str, Spec)> {
         ("mount-dev-tree", bound("/dev", "rw")),
         ("mount-fstype", mount(r#"{"destination":"/x","type":"devtmpfs"}"#)),
         ("mount-fstype", mount(r#"{"destination":"/x","type":"ext4","source":"/dev/sda"}"#)),
+        ("mount-procfs", bound("/proc", "ro")),
         ("mount-procfs-rw", bound("/proc", "rw")),
         ("mount-runtime-state", bound("/var/lib/docker", "rw")),
         ("mount-sysfs-rw", bound("/sys", "rw")),
@@ -785,7 +850,7 @@ fn what_lies_at_a_path_is_not_told_by_the_path() {
         lies_on(&FileSystem::Sysfs, at, "rw", SYSFS, SYSFS);
         lies_on(&FileSystem::Sysfs, at, "ro", "ok", SYSFS);
         lies_on(&FileSystem::Proc, at, "rw", PROCFS, PROCFS);
-        lies_on(&FileSystem::Proc, at, "ro", "ok mount-procfs", "ok mount-procfs");
+        lies_on(&FileSystem::Proc, at, "ro", "ok mount-procfs", PROCESSES);
         lies_on(&FileSystem::BinfmtMisc, at, "rw", PROCFS, PROCFS);
         lies_on(&FileSystem::BinfmtMisc, at, "ro", "ok", "ok");
         lies_on(&FileSystem::KernelFiles, at, "rw", "ok", SYSFS);

@@ -4,13 +4,14 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use integration::probe;
+use nix::unistd::{Gid, Uid, getgid, getuid, setfsgid, setfsuid};
 use serde_json::{Value, json};
 
 const USAGE: &str = "\
@@ -25,6 +26,7 @@ usage: quilt-probe devices [FOLDER]        nodes named nvidia* below FOLDER (/de
        quilt-probe connect SOCKET          whether anybody answers there: by the exit status
        quilt-probe sleep [SECONDS]
        quilt-probe hold PATH               keeps it open, without access, and sleeps
+       quilt-probe leave PROCESSES PATH    makes PATH from the root folder of one of these that another user runs
 ";
 
 fn main() -> ExitCode {
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
             Ok(_open) => sleep("3600"),
             Err(_) => return ExitCode::FAILURE,
         },
+        ["leave", processes, path] => return status(leave(Path::new(processes), path)),
         _ => return usage(),
     };
     match print(&report) {
@@ -129,6 +132,28 @@ fn sleep(seconds: &str) -> Vec<Value> {
 /// A descriptor of a device that no driver answers for.
 fn hold(path: &str) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_PATH).open(path)
+}
+
+/// Goes into the folder of a process with its ids, and on from there with its own.
+fn leave(processes: &Path, path: &str) -> io::Result<()> {
+    let own = (getuid(), getgid());
+    let become_user = |(user, group): (Uid, Gid)| {
+        setfsgid(group);
+        setfsuid(user);
+    };
+    for process in std::fs::read_dir(processes)?.flatten() {
+        let Ok(facts) = process.metadata() else { continue };
+        let others = (Uid::from_raw(facts.uid()), Gid::from_raw(facts.gid()));
+        if others.0 != own.0 {
+            become_user(others);
+            let inside = std::env::set_current_dir(process.path().join("root"));
+            become_user(own);
+            if inside.is_ok() && File::create(path.trim_start_matches('/')).is_ok() {
+                return Ok(());
+            }
+        }
+    }
+    Err(io::ErrorKind::PermissionDenied.into())
 }
 
 fn print(report: &[Value]) -> io::Result<()> {

@@ -30,7 +30,8 @@ fn volumes() -> Vec<Case> {
         works("its linked file", |run| bind(run.tenant("volume/key")), "grep -q value /x || exit 1"),
         works("a file by a GPU's name", |run| bind(run.tenant("nvidia0")), "grep -q name /x || exit 1"),
         works("the host's root as node-exporter has it", |_| tree("/", &["ro", "rslave"]), "[ -d /t/proc ] || exit 1")
-            .always(Verdict::Noted("mount-dev-tree")),
+            .always(Verdict::Noted("mount-dev-tree"))
+            .hardened(Verdict::Refused("UNSAFE_SPEC", "mount-procfs")),
         works("a tmpfs", |_| mount("tmpfs", "tmpfs", &["size=1m"]), "touch /t/x || exit 1"),
         works("memory to share, terminals and queues", |_| Spec::new(), "touch /dev/shm/x && [ -e /dev/pts/ptmx ] && [ -d /dev/mqueue ] || exit 1"),
         works("a termination log", |run| Spec::new().bind(&run.tenant("plain/file"), "/dev/termination-log", &[]), "grep -q plain /dev/termination-log || exit 1"),

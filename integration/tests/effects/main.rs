@@ -18,6 +18,7 @@ mod lookalikes;
 mod machine;
 mod mounts;
 mod process;
+mod processes;
 mod rules;
 mod verdict;
 mod world;
@@ -45,6 +46,7 @@ fn cases() -> Vec<Case> {
         devices::cases(),
         rules::cases(),
         process::cases(),
+        processes::cases(),
         channels::cases(),
         documents::cases(),
         images::cases(),

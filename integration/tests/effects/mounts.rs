@@ -149,7 +149,8 @@ fn trees() -> Vec<Case> {
         case("A7", "a link to the node's /dev", |run| tree(run.tenant("links/dev"), &[])).brings_a_node().refused(MOUNT, DEV),
         case("A8 Q10", "the whole host with everything below, read-only", |_| tree("/", &["ro"]))
             .brings_a_node()
-            .always(Verdict::Noted(DEV)),
+            .always(Verdict::Noted(DEV))
+            .hardened(Verdict::Refused(UNSAFE, "mount-procfs")),
         case("A8 Q09", "the host's root file system alone, read-only", once(&["bind", "ro"])).brings_a_node(),
         case("A12 Q13", "a folder of the tenant's with a node deep inside", |run| tree(run.tenant("deep"), &[]))
             .brings_a_node()

@@ -116,7 +116,7 @@ fn joins(run: &Run<'_>, kind: &str) -> Result<Spec> {
     }))
 }
 
-fn without_own(kind: &str) -> Spec {
+pub(crate) fn without_own(kind: &str) -> Spec {
     Spec::new().edit(|document| {
         if let Some(list) = document["linux"]["namespaces"].as_array_mut() {
             list.retain(|namespace| namespace["type"] != kind);
@@ -133,13 +133,6 @@ fn without_own(kind: &str) -> Spec {
 fn namespaces() -> Vec<Case> {
     let foreign = |ids, what, kind: &'static str| fallible(ids, what, move |run| joins(run, kind));
     vec![
-        case("D5 Q43", "the host's processes, and a debugger's capability", |_| {
-            without_own("pid").capability("CAP_SYS_PTRACE")
-        })
-        .script(OTHERS)
-        .bare(Bare::Unasked("whoever else runs is seen or not"))
-        .always(Verdict::Passes("ns-hostpid"))
-        .hardened(Verdict::Refused(UNSAFE, "ns-hostpid")),
         foreign("D6 Q43", "the mounts of a container with a GPU", "mount")
             .bare(Bare::Unasked("it would change the mounts of the other"))
             .refused(UNSAFE, "ns-path"),
