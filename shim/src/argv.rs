@@ -1,8 +1,8 @@
 //! The command line, in runc's grammar.
 //!
 //! The low-level runtime gets the same words, so whatever two readers could take differently is refused before
-//! `create`, `run`, `restore` and `update`: unknown flags, a flag given twice, words after the container id. Anything in
-//! front of other verbs passes: those open nothing.
+//! `create`, `run`, `restore`, `exec` and `update`: unknown flags, a flag given twice, words after the container id. Anything
+//! in front of other verbs passes: those open nothing.
 
 use contract::{Code, Refusal};
 
@@ -118,7 +118,7 @@ impl Verb {
                     "preserve-fds",
                     "cgroup",
                 ],
-                &["tty", "t", "detach", "d", "no-new-privs", "ignore-paused"],
+                &["tty", "t", "detach", "d", "no-new-privs", "no-subreaper", "ignore-paused"],
             ),
             Self::Update => (
                 &[
@@ -150,6 +150,8 @@ impl Verb {
     }
 }
 
+/// Flags that may be given more than once: each adds to the others.
+const REPEATED: &[&str] = &["additional-gids", "cap", "c", "env", "e", "g"];
 /// Global flags with a value, of runc and crun.
 const GLOBAL_VALUES: &[&str] = &["log", "log-format", "log-level", "root", "criu", "rootless", "cgroup-manager"];
 /// Asks for help, and nothing is done besides.
@@ -314,18 +316,11 @@ pub fn parse<'a>(words: &[&'a str]) -> Result<Parsed<'a>, Refusal> {
         reader.doubt.get_or_insert((reader.at, "nothing may follow the container id"));
     }
     let doubt = reader.doubt;
+    // crun takes `-pFILE` and `--cgro G` too: what was not understood may be what leads a process out of its container.
     if let Some((at, why)) = doubt
-        && verb.opens()
+        && (verb.opens() || verb == Verb::Exec)
     {
         return Err(unclear(words.get(at).copied().unwrap_or(""), at, why));
-    }
-    if doubt.is_some() && verb == Verb::Exec {
-        // crun takes `-cCAP_SYS_ADMIN` and `--ca` too: what was not understood may not be what gives the process more.
-        let value = |at: usize| reader.flags.iter().any(|flag| flag.word == at && flag.value.is_some());
-        let asks = |at: &usize| !value(*at) && words.get(*at).is_some_and(|word| guard::names_one(word.as_bytes()));
-        if let Some(at) = (verb_index + 1..=id_at).find(asks) {
-            return Err(unclear(words.get(at).copied().unwrap_or(""), at, "it may give the process a capability"));
-        }
     }
     Ok(Parsed::Ours(Call { verb, verb_index, id, flags: reader.flags, clear: doubt.is_none() }))
 }
@@ -357,6 +352,10 @@ impl Reader<'_, '_> {
             }
             let at = self.at;
             self.at += 1;
+            if let Some(letters) = switches_in(word, switches) {
+                self.flags.extend(letters.into_iter().map(|name| Flag { name, value: None, word: at }));
+                continue;
+            }
             let bare = word.strip_prefix("--").unwrap_or_else(|| word.get(1..).unwrap_or(""));
             let (name, inline) = bare.split_once('=').map_or((bare, None), |(n, v)| (n, Some(v)));
             let dashes = word.len() - bare.len();
@@ -389,12 +388,19 @@ impl Reader<'_, '_> {
             if held != at && value.is_some_and(looks_like_a_flag) {
                 self.doubt.get_or_insert((held, "the flag's value looks like a flag"));
             }
-            if self.flags.iter().skip(first).any(|f| long(f.name) == long(name)) {
+            if !REPEATED.contains(&name) && self.flags.iter().skip(first).any(|f| long(f.name) == long(name)) {
                 self.doubt.get_or_insert((at, "the flag is given twice"));
             }
             self.flags.push(Flag { name, value, word: held });
         }
     }
+}
+
+/// `-td`: several switches of one letter in one word.
+fn switches_in<'w>(word: &'w str, switches: &[&str]) -> Option<Vec<&'w str>> {
+    let letters = word.strip_prefix('-').filter(|letters| letters.len() > 1)?;
+    let letters: Vec<_> = letters.split_inclusive(|_: char| true).collect();
+    letters.iter().all(|letter| switches.contains(letter)).then_some(letters)
 }
 
 fn looks_like_a_flag(value: &str) -> bool {

@@ -7,14 +7,18 @@ use contract::json::Node;
 use guard::Has;
 
 use crate::container::Container;
-use crate::lowlevel::first_process;
+use crate::lowlevel::{first_process, made_with_users};
 
-/// What the container has; `None` where its capabilities reach no further than a user namespace of its own.
+/// What the container has; `None` where its capabilities reach no further than a user namespace that it was made in. Its first
+/// process may have gone into one by itself, with all capabilities there: what is added does not follow it.
 fn has(container: &Container<'_>) -> Option<Has> {
-    match first_process(&container.root.join(container.call.id)).and_then(node::process::bounds) {
-        Some(bounds) if !bounds.same_user => None,
-        Some(bounds) => Some(Has { capabilities: bounds.capabilities, sees_others: bounds.same_pids }),
-        None => Some(Has::NOTHING),
+    let state = container.root.join(container.call.id);
+    match first_process(&state).and_then(node::process::bounds) {
+        Some(bounds) if bounds.same_user => {
+            Some(Has { capabilities: bounds.capabilities, sees_others: bounds.same_pids })
+        }
+        Some(_) if made_with_users(&state) => None,
+        _ => Some(Has::NOTHING),
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use contract::config::{DEFAULT_PATH, LOW_LEVEL_LINK, PATH_VARIABLE, Verify};
 use contract::inventory::{Filter, LowLevel};
-use contract::json::{self, MAX_BYTES};
+use contract::json::{self, MAX_BYTES, Node};
 use contract::{Code, Refusal};
 
 use crate::setup::Setup;
@@ -31,11 +31,34 @@ const STATES: [(&str, &str); 3] = [("state.json", "init_process_pid"), ("state.j
 /// The first process of a container, by what the low-level runtime keeps in its state folder.
 pub(crate) fn first_process(folder: &Path) -> Option<u32> {
     STATES.iter().find_map(|(file, key)| {
-        let mut bytes = Vec::new();
-        std::fs::File::open(folder.join(file)).ok()?.take(MAX_BYTES as u64).read_to_end(&mut bytes).ok()?;
-        let pid = json::parse_data(&bytes).ok()?.get(key)?.as_i64()?;
+        let pid = json::parse_data(&bytes_of(&folder.join(file))?).ok()?.get(key)?.as_i64()?;
         u32::try_from(pid).ok().filter(|pid| *pid > 0)
     })
+}
+
+/// Whether a container was made in a user namespace of its own or another's, by what its low-level runtime goes by when it adds a
+/// process: runc's own copy of the namespaces, the bundle of the others.
+pub(crate) fn made_with_users(folder: &Path) -> bool {
+    let named = |spec: &Node<'_>, path: &[&str], user: &str| {
+        let all = spec.path(path).map(Node::items).unwrap_or_default();
+        all.iter().any(|one| one.get("type").and_then(Node::as_str) == Some(user))
+    };
+    let told = ["state.json", "status"].iter().find_map(|file| {
+        let bytes = bytes_of(&folder.join(file))?;
+        let state = json::parse_data(&bytes).ok()?;
+        if state.get("config").is_some() {
+            return Some(named(&state, &["config", "namespaces"], "NEWUSER"));
+        }
+        let spec = bytes_of(&Path::new(state.get("bundle")?.as_str()?).join("config.json"))?;
+        Some(named(&json::parse_oci(&spec).ok()?, &["linux", "namespaces"], "user"))
+    });
+    told.unwrap_or(false)
+}
+
+fn bytes_of(file: &Path) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(file).ok()?.take(MAX_BYTES as u64).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// The program that makes containers. It must be the one that every other verb goes to, or containers would be created

@@ -5,12 +5,12 @@ use std::os::fd::RawFd;
 
 use contract::json::{self, MAX_BYTES, Node, Value};
 use contract::{Code, Refusal};
+use guard::LowLevel;
 use ledger::Ledger;
 use ledger::audit::Kind;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use crate::argv::Call;
 use crate::container::Container;
 use crate::gained;
 use crate::handover::{self, Words};
@@ -24,7 +24,7 @@ const STANDARD: RawFd = 3;
 /// Goes on whatever is wrong, but for what leads out of the container.
 pub(crate) fn exec(container: &Container<'_>, mut words: Words) -> Refusal {
     let call = container.call;
-    if let Some(refusal) = leads_out(call).or_else(|| preserved::judge(call, container.setup)) {
+    if let Some(refusal) = leads_out(container).or_else(|| preserved::judge(call, container.setup)) {
         return refusal;
     }
     let ledger = Ledger::open_existing(container.setup.state_dir());
@@ -50,8 +50,14 @@ pub(crate) fn exec(container: &Container<'_>, mut words: Words) -> Refusal {
 }
 
 /// A group or a folder that is not the container's own.
-fn leads_out(call: &Call<'_>) -> Option<Refusal> {
-    if let Some(group) = call.value("cgroup").filter(|group| group.split(['/', ':']).any(|part| part == "..")) {
+fn leads_out(container: &Container<'_>) -> Option<Refusal> {
+    let call = container.call;
+    let climbs = |group: &&str| group.split(['/', ':']).any(|part| part == "..");
+    // crun leaves the process where its caller is when the group is not there, and any other may.
+    let unsure = |group: &&str| {
+        LowLevel::of(&container.low_level.to_string_lossy()) != LowLevel::Runc && !group.trim_matches('/').is_empty()
+    };
+    if let Some(group) = call.value("cgroup").filter(|group| climbs(group) || unsure(group)) {
         // As runc says it, whose users look for these words. crun would put the process into any group of the machine.
         let message = format!("{group} is not a sub cgroup path: the process would not be in its container's group");
         let refusal = Refusal::new(Code::UnsafeSpec, "exec-cgroup", message, "name a group below the container's");

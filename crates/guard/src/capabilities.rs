@@ -47,8 +47,7 @@ pub fn may_gain(process: &[u8], profile: Profile) -> bool {
 }
 
 /// Whether a text may name, or number, a capability that reaches past the boundary.
-#[must_use]
-pub fn names_one(text: &[u8]) -> bool {
+fn names_one(text: &[u8]) -> bool {
     let follows =
         |at: usize, word: &[u8]| text.get(at..at + word.len()).is_some_and(|here| here.eq_ignore_ascii_case(word));
     let named = |at: usize| reaching().any(|name| follows(at, name.as_bytes()));

@@ -213,9 +213,14 @@ fn is_read_only(mount: &Node<'_>) -> bool {
 pub(crate) fn can_write(spec: &Node<'_>) -> bool {
     let items = |path: &[&str]| spec.path(path).map(Node::items).unwrap_or_default();
     let user = items(&["linux", "namespaces"]).iter().any(|one| one.get("type").and_then(Node::as_str) == Some("user"));
+    // What another's maps are the spec does not tell.
+    let joins = items(&["linux", "namespaces"]).iter().any(|one| {
+        one.get("type").and_then(Node::as_str) == Some("user")
+            && one.get("path").and_then(Node::as_str).is_some_and(|path| !path.is_empty())
+    });
     let maps = items(&["linux", "uidMappings"]);
     let is_root = |map: &Node<'_>| map.get("hostID").and_then(Node::as_i64).is_none_or(|id| id <= 0);
-    !user || maps.is_empty() || maps.iter().any(is_root)
+    !user || joins || maps.is_empty() || maps.iter().any(is_root)
 }
 
 /// Whether a mount made inside would show on the host, and cover its control groups there.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use integration::{PROBE_ALL, Ran, Result, Runc, Seen, Spec, run, say};
 use serde_json::{Value, json};
@@ -174,6 +174,50 @@ fn no_exec_gains_a_capability_over_youki() -> Result<()> {
     no_process_gets_out(test, &youki.to_string_lossy(), "true", &["sys_admin", "CAP_CAP_SYS_ADMIN"])
 }
 
+/// H5: its first process has all capabilities in a user namespace that it made for itself, and what is added to the container
+/// comes into the machine's.
+fn who_leaves_the_user_namespace_gains_nothing(test: &str, low_level: &str) -> Result<()> {
+    let Some(two) = Two::prepared(test, low_level, "true")? else { return Ok(()) };
+    let Two { bench, bare } = &two;
+    let script = script(ROADS[0].1);
+    let document = process(&["sh", "-c", &script], &all());
+    let left = Spec::new().args(["unshare", "-U", "quilt-probe", "sleep"]);
+    for (id, spec, gpus) in [
+        ("granted", left.clone().env("QUILT_GPU_IDS", "nvidia0"), BTreeSet::from([0])),
+        ("plain", left, BTreeSet::new()),
+    ] {
+        bench.runc.create(id, &bench.bundle(id, &spec)?)?.checked()?;
+        bench.runc.start(id)?.checked()?;
+        let pid = bench.runc.state(id)?.and_then(|state| state["pid"].as_u64()).unwrap();
+        let users = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).unwrap();
+        let begun = Instant::now();
+        while users(&pid.to_string()) == users("self") {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{id}: it stays in the machine's user namespace");
+        }
+        let flags = ["exec", "--cap", "CAP_SYS_ADMIN", "--cap", "CAP_DAC_OVERRIDE", id, "sh", "-c", &script];
+        for said in [two.exec(&bench.runc, id, &document)?, bench.runc.call(id, &flags)?] {
+            let said = said.checked()?.stdout;
+            assert_eq!((Seen::of(&said)?.gpus()?, reaching(&said)), (gpus.clone(), 0), "{id}: {said}");
+        }
+        assert_eq!(two.notes().len(), if id == "granted" { 2 } else { 4 });
+    }
+    let said = two.exec(bare, "plain", &document)?.checked()?.stdout;
+    assert!(Seen::of(&said)?.open_numbers().len() > 200, "the bare runtime lets it out");
+    Ok(())
+}
+
+#[test]
+fn who_leaves_the_user_namespace_gains_nothing_over_runc() -> Result<()> {
+    who_leaves_the_user_namespace_gains_nothing("who_leaves_the_user_namespace_gains_nothing_over_runc", RUNC)
+}
+
+#[test]
+fn who_leaves_the_user_namespace_gains_nothing_over_the_engine() -> Result<()> {
+    let test = "who_leaves_the_user_namespace_gains_nothing_over_the_engine";
+    let Some(engine) = newer(test, "engine") else { return Ok(()) };
+    who_leaves_the_user_namespace_gains_nothing(test, &engine.to_string_lossy())
+}
+
 /// H5: the same by flags, and in the places where the process file may come from.
 #[test]
 fn no_flag_gains_a_capability() -> Result<()> {
@@ -184,7 +228,7 @@ fn no_flag_gains_a_capability() -> Result<()> {
     let calls = [
         vec!["--cap", "CAP_SYS_ADMIN"],
         vec!["--cap=CAP_SYS_ADMIN", "--cap", "CAP_NET_RAW"],
-        vec!["-c", "CAP_NET_RAW", "-c", "CAP_SYS_ADMIN", "--env", "A=b", "-c=CAP_DAC_READ_SEARCH"],
+        vec!["-c", "CAP_NET_RAW", "-c", "CAP_SYS_ADMIN", "--env", "A=b", "-c", "CAP_DAC_READ_SEARCH"],
     ]
     .map(|flags| [vec!["exec"], flags, vec!["plain", "sh", "-c", &script]].concat());
     for call in &calls {
