@@ -58,7 +58,8 @@ pub(crate) fn cases() -> Vec<Case> {
             })
             .script("(: >>/t/inside/sys/kernel/core_pattern) 2>/dev/null && echo LEAK programs of the host can be named; [ -e /t/inside/1/status ] || exit 1")
             .exposes()
-            .always(Verdict::Noted("mount-kernel-files")),
+            .always(Verdict::Noted("mount-kernel-files"))
+            .hardened(Verdict::Refused(UNSAFE, "mount-procfs")),
         there("A16 A30", "an overlay over our record, mounted before", "mine", |run, at| {
             put("overlay", at, &layers(run, &above(run)))
         })

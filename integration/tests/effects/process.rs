@@ -186,7 +186,8 @@ fn fields() -> Vec<Case> {
         case("D8", "the host's root as the container's", |_| at("/root/path", "/".into()))
             .bare(Bare::Fails)
             .on(Place::Crun, Bare::Fails)
-            .always(Verdict::Fails),
+            .always(Verdict::Fails)
+            .hardened(Verdict::Refused(UNSAFE, "mount-procfs")),
         case("D8", "the node's /dev as the container's root", |run| at("/root/path", shown(&run.node("")).into()))
             .bare(Bare::Unasked("it would write on the node"))
             .refused("TENANT_GPU_MOUNT", "mount-dev-tree"),
