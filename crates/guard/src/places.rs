@@ -180,7 +180,10 @@ fn procfs(setting: &Setting<'_>, real: &str, fs: &FileSystem, how: Bind) -> Verd
     if inside.is_none() && *fs != FileSystem::Proc {
         return if how.recursive { processes::in_tree(setting, real) } else { Ok(Vec::new()) };
     }
-    if how.writable && !setting.privileged && setting.is_machines_root() {
+    // The network's settings run nothing; what configures it has them.
+    let of_network = inside.is_some_and(|inside| paths::below(inside, "sys/net").is_some());
+    let runs_programs = setting.hardened() || !of_network;
+    if how.writable && runs_programs && !setting.privileged && setting.is_machines_root() {
         return setting.weigh(writable_procfs("bind it read-only"));
     }
     processes::bound(setting, inside)

@@ -29,6 +29,7 @@ fn machine() -> Fake {
         "/etc/cdi",
         "/opt",
         "/proc/driver/nvidia",
+        "/proc/sys/net",
         "/run/cdi",
         "/run/containerd",
         "/run/nri",
@@ -268,6 +269,7 @@ fn files_of_the_kernel() {
         ("A26: rrw", bound("/sys/bus/pci", r#"ro","rrw"#), SYSFS, SYSFS),
         ("A27", bound("/proc", "rw"), PROCFS, PROCFS),
         ("A27: a file", bound("/proc/sys/kernel/core_pattern", "rw"), PROCFS, PROCFS),
+        ("A27: the network's settings", bound("/proc/sys/net", "rw"), "ok mount-procfs", PROCFS),
         ("A27: the driver's", bound("/proc/driver/nvidia", "ro"), "ok mount-procfs", "ok mount-procfs"),
         ("A27: a setting", bound("/proc/sys/kernel/core_pattern", "ro"), "ok mount-procfs", "ok mount-procfs"),
     ]);
