@@ -31,7 +31,7 @@ pub(crate) fn finding(host: &Host) -> Option<Finding> {
     ))
 }
 
-/// WSL's GPU in the form of one on the bus, or why nothing is granted although there is its node. Its number is the kernel's
+/// WSL's GPU in the form of one on the bus, or why it is not granted although there is its node. Its number is the kernel's
 /// word, by which the guard knows it too: a node alone proves nothing.
 ///
 /// # Errors
@@ -44,9 +44,10 @@ pub(crate) fn dxg(host: &Host, has_bus: bool) -> Result<(Option<Function>, Optio
         return Ok((None, exists(&node).then(|| stops("node-mismatch", words))));
     };
     if has_bus {
-        let words =
-            format!("there are GPUs on the PCI bus, and {DXG}, which may open the same ones: nothing is granted here");
-        return Ok((None, Some(stops("dxg-beside-bus", words))));
+        // The guard closes it to everybody, as it is in no contract.
+        let message =
+            format!("there are GPUs on the PCI bus, and {DXG}, which may open the same ones: it is granted to nobody");
+        return Ok((None, Some(Finding { code: "dxg-beside-bus".into(), stops: false, message })));
     }
     let device = Device { address: DXG.to_owned(), driver: Some(DXGKRNL.to_owned()), ..Device::default() };
     Ok((Some(Function { device, dxg: Some((MISC, minor)), ..Function::default() }), None))
