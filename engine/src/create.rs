@@ -91,11 +91,15 @@ fn make(call: &Call, root: &Path, detached: bool) -> Result<(Container, Option<T
     }
     let systemd = call.global.is("systemd-cgroup");
     managed(systemd, v2, &spec)?;
+    let named = cgroup(&spec, id);
+    if !systemd {
+        group::free(&named)?;
+    }
     let filter = if v2 { Some(filter::program(&filter::rules(&spec)?)) } else { None };
     let group = match &filter {
         Some(_) if systemd => None,
-        Some(program) => Some(group::prepare(&cgroup(&spec, id), program)?),
-        None => Some(group::close(&cgroup(&spec, id))?),
+        Some(program) => Some(group::prepare(&named, program)?),
+        None => Some(group::close(&named)?),
     };
     // What fails early leaves these.
     let clean = |why: String| {

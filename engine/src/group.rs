@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Component, Path, PathBuf};
 
-use libcgroups::common::{CgroupSetup, DEFAULT_CGROUP_ROOT, get_cgroup_setup};
+use libcgroups::common::{CgroupSetup, DEFAULT_CGROUP_ROOT, get_all_pids, get_cgroup_setup};
 use libcgroups::v1::ControllerType;
 use libcgroups::v1::util::get_subsystem_mount_point;
 use nix::errno::Errno;
@@ -176,16 +176,47 @@ pub(crate) fn make_read_only(pid: i32, path: &str, inner: bool) -> Result<(), St
     }
 }
 
+/// A group's folder in each hierarchy, where it has one; none for the top, which is everybody's, and for a path that climbs.
+fn everywhere(path: &Path) -> Vec<PathBuf> {
+    let Some(full) = folder(path) else { return Vec::new() };
+    let below = full.strip_prefix(DEFAULT_CGROUP_ROOT).ok().filter(|below| !below.as_os_str().is_empty());
+    let Some(below) = below else { return Vec::new() };
+    let hierarchies = match is_v2() {
+        Ok(true) => vec![PathBuf::from(DEFAULT_CGROUP_ROOT)],
+        _ => fs::read_dir(DEFAULT_CGROUP_ROOT).into_iter().flatten().flatten().map(|entry| entry.path()).collect(),
+    };
+    hierarchies.iter().map(|root| root.join(below)).filter(|group| group.is_dir()).collect()
+}
+
+/// The processes of a group and of those below it, in all hierarchies.
+///
+/// # Errors
+/// Why they cannot be told.
+pub(crate) fn processes(path: &Path) -> Result<Vec<i32>, String> {
+    let mut found = Vec::new();
+    for group in everywhere(path) {
+        let here = get_all_pids(&group);
+        let here =
+            here.map_err(|cause| format!("cannot tell who is in the control group {}: {cause}", group.display()));
+        found.extend(here?.iter().map(|pid| pid.as_raw()));
+    }
+    Ok(found)
+}
+
+/// That nobody is in a group: it would get the container's device filter, and end with it.
+///
+/// # Errors
+/// That somebody is, or why that cannot be told.
+pub(crate) fn free(path: &Path) -> Result<(), String> {
+    if processes(path)?.is_empty() {
+        return Ok(());
+    }
+    Err(format!("the control group {} has processes already", path.display()))
+}
+
 /// Removes the groups that a container made in its own, which libcontainer leaves, and stumbles over. Processes are gone.
 pub(crate) fn remove_inner(path: &Path) {
-    let hierarchies = fs::read_dir(DEFAULT_CGROUP_ROOT).into_iter().flatten().flatten().map(|entry| entry.path());
-    for root in hierarchies.chain([PathBuf::from(DEFAULT_CGROUP_ROOT)]) {
-        let group = folder(path).and_then(|full| Some(root.join(full.strip_prefix(DEFAULT_CGROUP_ROOT).ok()?)));
-        // Without a path of its own this would be everybody's.
-        if let Some(group) = group.filter(|group| *group != root) {
-            remove_below(&group);
-        }
-    }
+    everywhere(path).iter().for_each(|group| remove_below(group));
 }
 
 fn remove_below(group: &Path) {

@@ -356,3 +356,60 @@ fn over_procfs_nothing_else_is_mounted() -> Result<()> {
     }
     Ok(())
 }
+
+/// Somebody in a control group of this name, in each hierarchy here.
+struct Stranger {
+    process: Child,
+    groups: Vec<std::path::PathBuf>,
+}
+
+impl Stranger {
+    fn in_group(name: &str, hierarchies: &[&str]) -> Self {
+        let process = Command::new("sleep").arg("600").spawn().unwrap();
+        let top = Path::new("/sys/fs/cgroup");
+        let v2 = top.join("cgroup.controllers").exists();
+        let roots = if v2 { vec![top.to_owned()] } else { hierarchies.iter().map(|one| top.join(one)).collect() };
+        let groups: Vec<_> = roots.iter().map(|root| root.join(name)).collect();
+        for group in &groups {
+            fs::create_dir_all(group).unwrap();
+            fs::write(group.join("cgroup.procs"), process.id().to_string()).unwrap();
+        }
+        Self { process, groups }
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        for group in &self.groups {
+            let _ = fs::remove_dir(group);
+        }
+    }
+}
+
+#[test]
+fn a_group_that_others_are_in_is_left_to_them() -> Result<()> {
+    let Some(bench) = Bench::new("a_group_that_others_are_in")? else { return Ok(()) };
+    let list = |stranger: &Stranger| fs::read_to_string(stranger.groups[0].join("devices.list")).unwrap_or_default();
+    // In several hierarchies of version 1, below the group, and in none that libcontainer asks whom to kill.
+    for (case, hierarchies, below) in
+        [("all", &["devices", "pids"][..], ""), ("devices", &["devices"][..], "/inner"), ("pids", &["pids"][..], "")]
+    {
+        let name = id(&format!("others-{case}"));
+        let mut stranger = Stranger::in_group(&format!("{name}{below}"), hierarchies);
+        let before = list(&stranger);
+        let bundle = bench.bundle(&name, &Spec::new().args(["true"]).cgroup(&format!("/{name}")))?;
+        let ran = bench.engine.create(&name, &bundle)?;
+        let words = format!("the control group /{name} has processes already");
+        assert!(!ran.ok() && ran.stderr.contains(&words), "{case}: {ran:?}");
+        assert!(!bench.engine.root().join(&name).exists(), "{case}: its state is left");
+        assert_eq!((list(&stranger), stranger.process.try_wait().unwrap()), (before, None), "{case}");
+        drop(stranger);
+        for group in ["devices", "pids", ""] {
+            let _ = fs::remove_dir(Path::new("/sys/fs/cgroup").join(group).join(&name));
+        }
+        assert_eq!(bench.engine.whole_life(&name, &bundle)?, "", "{case}");
+    }
+    Ok(())
+}
