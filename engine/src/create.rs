@@ -8,6 +8,7 @@ use libcontainer::syscall::syscall::SyscallType;
 use serde_json::Value;
 
 use crate::args::{Call, Flags};
+use crate::claim::Claim;
 use crate::container::{self, Known};
 use crate::executor::Program;
 use crate::report::chain;
@@ -77,14 +78,13 @@ pub(crate) fn refuse(spec: &Value, v2: bool) -> Result<(), String> {
 fn make(call: &Call, root: &Path, detached: bool) -> Result<(Container, Option<Terminal>), String> {
     let (id, flags) = (call.id(), &call.flags);
     container::valid(id)?;
-    if root.join(id).exists() {
-        return Err(format!("container with id exists: {id}"));
-    }
+    std::fs::create_dir_all(root).map_err(|cause| format!("cannot make the state root {}: {cause}", root.display()))?;
+    // Until the end of this: what fails is cleaned up after, and must not be another's of this id.
+    let _claim = Claim::of(root, id)?;
     let bundle = absolute(flags.value("bundle").unwrap_or("."))?;
     let v2 = group::is_v2()?;
     let spec = read(&bundle, v2)?;
     let terminal = spec.pointer("/process/terminal").and_then(Value::as_bool).unwrap_or(false);
-    std::fs::create_dir_all(root).map_err(|cause| format!("cannot make the state root {}: {cause}", root.display()))?;
     let socket = own_socket(root, flags, terminal && !detached)?;
     if !flags.is("no-new-keyring") {
         group::own_keyring(id)?;

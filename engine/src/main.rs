@@ -9,6 +9,7 @@ compile_error!("quilt-gpu-engine needs its feature `seccomp`: without it every s
 
 mod about;
 mod args;
+mod claim;
 mod container;
 mod create;
 mod exec;

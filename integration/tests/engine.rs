@@ -413,3 +413,26 @@ fn a_group_that_others_are_in_is_left_to_them() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn of_two_creates_of_one_id_one_succeeds() -> Result<()> {
+    let Some(bench) = Bench::new("of_two_creates")? else { return Ok(()) };
+    let name = id("twice");
+    let bundle = bench.bundle("twice", &Spec::new().args(["sleep", "600"]))?;
+    for round in 0..5 {
+        let all: Vec<_> = std::thread::scope(|scope| {
+            let calls: Vec<_> = (0..4).map(|_| scope.spawn(|| bench.engine.create(&name, &bundle).unwrap())).collect();
+            calls.into_iter().map(|call| call.join().unwrap()).collect()
+        });
+        let (made, not): (Vec<_>, Vec<_>) = all.iter().partition(|ran| ran.ok());
+        assert_eq!(made.len(), 1, "{round}: {all:?}");
+        assert!(not.iter().all(|ran| ran.stderr.contains("container with id exists")), "{round}: {not:?}");
+        assert_eq!(bench.engine.state(&name)?.unwrap()["status"], "created", "{round}");
+        bench.engine.delete(&name, true)?.checked()?;
+        assert_eq!(
+            fs::read_dir(bench.engine.root()).unwrap().filter(|one| one.as_ref().unwrap().path().is_dir()).count(),
+            0
+        );
+    }
+    Ok(())
+}
