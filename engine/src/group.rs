@@ -188,6 +188,14 @@ fn everywhere(path: &Path) -> Vec<PathBuf> {
     hierarchies.iter().map(|root| root.join(below)).filter(|group| group.is_dir()).collect()
 }
 
+/// Whether a group may be one of systemd's, which lies elsewhere: `slice:prefix:name`, and none is called so.
+///
+/// # Errors
+/// What keeps that from being known.
+pub(crate) fn named_for_systemd(path: &Path) -> Result<bool, String> {
+    Ok(is_v2()? && path.to_string_lossy().split(':').count() == 3 && everywhere(path).is_empty())
+}
+
 /// The processes of a group and of those below it, in all hierarchies.
 ///
 /// # Errors
@@ -212,6 +220,33 @@ pub(crate) fn free(path: &Path) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("the control group {} has processes already", path.display()))
+}
+
+/// Lets a group's processes run, so that they can die. Where that fails they are found alive.
+pub(crate) fn thaw(path: &Path) {
+    for group in everywhere(path) {
+        for (file, thawed) in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")] {
+            let _ = Some(group.join(file)).filter(|file| file.exists()).map(|file| fs::write(file, thawed));
+        }
+    }
+}
+
+/// Removes a group with those in it. Processes are gone.
+///
+/// # Errors
+/// Why one is left.
+pub(crate) fn remove(path: &Path) -> Result<(), String> {
+    remove_inner(path);
+    for group in everywhere(path) {
+        match fs::remove_dir(&group) {
+            // Hierarchies may have two names.
+            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+                return Err(format!("cannot remove the control group {}: {cause}", group.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Removes the groups that a container made in its own, which libcontainer leaves, and stumbles over. Processes are gone.

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use libcgroups::common::CgroupManager;
+use libcontainer::config::YoukiConfig;
 use libcontainer::container::ContainerStatus;
 use nix::errno::Errno;
 use serde_json::{Value, json};
@@ -118,11 +119,7 @@ pub(crate) fn delete(call: &Call, root: &Path) -> Result<i32, String> {
     container::valid(call.id())?;
     let mut known = match Known::load(root, call.id()) {
         Ok(known) => known,
-        Err(_) if force => {
-            // Whatever a create left that ended in the middle.
-            let _ = std::fs::remove_dir_all(root.join(call.id()));
-            return Ok(0);
-        }
+        Err(why) if force => return delete_unread(call.id(), root, &why),
         Err(why) => return Err(why),
     };
     match known.status() {
@@ -135,6 +132,41 @@ pub(crate) fn delete(call: &Call, root: &Path) -> Result<i32, String> {
         group::remove_inner(&config.cgroup_path);
     }
     known.inner.delete(true).map(|()| 0).map_err(|cause| format!("cannot delete {}: {}", call.id(), chain(&cause)))
+}
+
+/// `delete --force` of what has no state that can be read: none at all, or half of one, as it is written in place and a disk
+/// may be full. Whatever runs is found by its control group.
+fn delete_unread(id: &str, root: &Path, why: &str) -> Result<i32, String> {
+    let folder = root.join(id);
+    if folder.join("state.json").exists() {
+        let failed = |cause: &dyn std::fmt::Display| format!("cannot delete {id}: {why}; and {cause}");
+        let path = YoukiConfig::load(&folder).map_err(|cause| failed(&chain(&cause)))?.cgroup_path;
+        end(&path).and_then(|()| group::remove(&path)).map_err(|cause| failed(&cause))?;
+    }
+    match std::fs::remove_dir_all(&folder) {
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("cannot remove {}: {cause}", folder.display()))
+        }
+        // There was nothing, or what a create left that ended in the middle.
+        _ => Ok(0),
+    }
+}
+
+/// Kills all of a control group, of which no more is known than how the document named it.
+fn end(path: &Path) -> Result<(), String> {
+    if group::named_for_systemd(path)? {
+        return Err(format!("it is not known where systemd made its control group {}", path.display()));
+    }
+    for _ in 0..ROUNDS {
+        let pids = group::processes(path)?;
+        if pids.is_empty() {
+            return Ok(());
+        }
+        pids.iter().for_each(|pid| drop(send(*pid, libc::SIGKILL)));
+        group::thaw(path);
+        std::thread::sleep(ROUND);
+    }
+    Err(format!("its control group {} still has processes", path.display()))
 }
 
 /// `pause` and `resume`.

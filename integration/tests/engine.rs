@@ -436,3 +436,36 @@ fn of_two_creates_of_one_id_one_succeeds() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn what_has_no_state_that_can_be_read_is_ended_by_its_group() -> Result<()> {
+    let Some(bench) = Bench::new("what_has_no_state")? else { return Ok(()) };
+    for (case, frozen) in [("runs", false), ("frozen", true)] {
+        let name = id(&format!("unread-{case}"));
+        let bundle = bench.bundle(&name, &Spec::new().args(["sh", "-c", "sleep 600 & sleep 600"]))?;
+        bench.engine.create(&name, &bundle)?.checked()?;
+        bench.engine.start(&name)?.checked()?;
+        if frozen {
+            bench.engine.call(&name, &["pause", &name])?.checked()?;
+        }
+        let first = Path::new("/proc").join(pid(&bundle));
+        let folder = bench.engine.root().join(&name);
+        fs::write(folder.join("state.json"), "").unwrap();
+        let kept = fs::read(folder.join("youki_config.json")).unwrap();
+        fs::write(folder.join("youki_config.json"), "").unwrap();
+        // Nothing says where it is: then it must not look as if it were gone.
+        let ran = bench.engine.delete(&name, true)?;
+        assert!(!ran.ok() && ran.stderr.contains("cannot read the state") && folder.exists(), "{case}: {ran:?}");
+        assert!(first.exists(), "{case}");
+        fs::write(folder.join("youki_config.json"), kept).unwrap();
+        assert!(!bench.engine.delete(&name, false)?.ok(), "{case}: without --force");
+        bench.engine.delete(&name, true)?.checked()?;
+        let stat = fs::read_to_string(first.join("stat")).unwrap_or_default();
+        assert!(stat.is_empty() || stat.contains(") Z "), "{case}: {stat}");
+        assert!(!folder.exists(), "{case}");
+        for group in ["devices", ""] {
+            assert!(!Path::new("/sys/fs/cgroup").join(group).join(format!(":youki:{name}")).exists(), "{case}");
+        }
+    }
+    Ok(())
+}
