@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use libcgroups::common::{CgroupSetup, DEFAULT_CGROUP_ROOT, get_all_pids, get_cgroup_setup};
@@ -150,7 +151,12 @@ fn bpf(command: libc::c_int, attributes: &mut [u64; 16]) -> nix::Result<RawFd> {
 pub(crate) fn make_read_only(pid: i32, path: &str, inner: bool) -> Result<(), String> {
     let depth = if inner { libc::AT_RECURSIVE } else { 0 };
     let failed = |cause: &dyn std::fmt::Display| format!("cannot make {path} of the container read-only: {cause}");
-    let namespace = File::open(format!("/proc/{pid}/ns/mnt")).map_err(|cause| failed(&cause))?;
+    let namespace = format!("/proc/{pid}/ns/mnt");
+    let same = |path: &str| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).map_err(|cause| failed(&cause));
+    if same(&namespace)? == same("/proc/self/ns/mnt")? {
+        return Err(failed(&"its mounts are the host's"));
+    }
+    let namespace = File::open(namespace).map_err(|cause| failed(&cause))?;
     let place = std::ffi::CString::new(path).map_err(|cause| failed(&cause))?;
     let enter = move || {
         // attr_set, attr_clr, propagation, userns_fd.
@@ -276,5 +282,15 @@ pub(crate) fn own_keyring(id: &str) -> Result<(), String> {
     match Errno::result(answer) {
         Ok(_) | Err(Errno::ENOSYS | Errno::EPERM) => Ok(()),
         Err(cause) => Err(format!("cannot make the session keyring of {id}: {cause}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn nothing_of_the_host_becomes_read_only() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let refused = super::make_read_only(own, "/nonesuch", false).unwrap_err();
+        assert!(refused.ends_with("read-only: its mounts are the host's"), "{refused}");
     }
 }

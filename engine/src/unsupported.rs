@@ -112,6 +112,10 @@ impl<'a> Found<'a> {
         for (at, namespace) in self.list("/linux/namespaces") {
             self.known::<oci::LinuxNamespace>(&at, Some(namespace));
         }
+        let own_mounts = self.list("/linux/namespaces").any(|(_, namespace)| namespace["type"] == "mount");
+        if self.spec.get("root").is_some() && !own_mounts {
+            self.add("/linux/namespaces", "libcontainer would mount on the host; add {\"type\":\"mount\"}");
+        }
     }
 
     fn seccomp(&mut self) {
@@ -232,7 +236,7 @@ mod tests {
     /// A document that has everything libcontainer does, and nothing else.
     fn plain() -> Value {
         json!({
-            "ociVersion": "1.2.0",
+            "ociVersion": "1.2.0", "root": {"path": "rootfs"},
             "process": {
                 "user": {"uid": 0, "gid": 0}, "args": ["sh"], "cwd": "/", "noNewPrivileges": true, "selinuxLabel": "",
                 "capabilities": {"bounding": ["CAP_KILL", "CAP_CHECKPOINT_RESTORE"]},
@@ -243,7 +247,7 @@ mod tests {
             },
             "mounts": [{"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid"], "uidMappings": null}],
             "linux": {
-                "namespaces": [{"type": "time"}, {"type": "user"}],
+                "namespaces": [{"type": "mount"}, {"type": "time"}, {"type": "user"}],
                 "timeOffsets": {"monotonic": {"secs": 1}},
                 "devices": [{"path": "/dev/x", "type": "p"}],
                 "resources": {
@@ -279,7 +283,9 @@ mod tests {
             ("/process/ioPriority/class", json!("IOPRIO_CLASS_NEWER"), "/process/ioPriority"),
             ("/process/selinuxLabel", json!("system_u:system_r:container_t:s0"), "/process/selinuxLabel"),
             ("/process/noNewPrivileges", json!(false), "/process/noNewPrivileges"),
-            ("/linux/namespaces/0/type", json!("newer"), "/linux/namespaces/0"),
+            ("/linux/namespaces/1/type", json!("newer"), "/linux/namespaces/1"),
+            ("/linux/namespaces/0", json!({"type": "pid"}), "/linux/namespaces"),
+            ("/linux/namespaces", Value::Null, "/linux/namespaces"),
             ("/linux/seccomp/defaultAction", json!("SCMP_ACT_NEWER"), "/linux/seccomp/defaultAction"),
             ("/linux/seccomp/architectures/0", json!("SCMP_ARCH_NEWER"), "/linux/seccomp/architectures/0"),
             ("/linux/seccomp/flags/0", json!("SECCOMP_FILTER_FLAG_NEWER"), "/linux/seccomp/flags/0"),
