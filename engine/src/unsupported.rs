@@ -198,14 +198,15 @@ impl<'a> Found<'a> {
     }
 
     fn rest(&mut self) {
-        if self.spec.pointer("/linux/cgroupsPath").and_then(Value::as_str) == Some("") {
+        let path = self.spec.pointer("/linux/cgroupsPath").and_then(Value::as_str);
+        let path = path.map(|path| path.split(['/', ':']).collect::<Vec<_>>()).unwrap_or_else(|| vec!["of its own"]);
+        if path.iter().all(|part| ["", "."].contains(part)) {
             self.add(
                 "/linux/cgroupsPath",
-                "libcontainer would take the caller's own control group; leave the key out for one of the container's",
+                "libcontainer would take the caller's control groups, or the top; name one, or leave the key out",
             );
         }
-        let path = self.at("/linux/cgroupsPath").and_then(Value::as_str).unwrap_or_default();
-        if path.split('/').any(|part| part == "..") {
+        if path.contains(&"..") {
             self.add(
                 "/linux/cgroupsPath",
                 "libcontainer would follow .. out of the control groups; write the path without",
@@ -302,7 +303,11 @@ mod tests {
             ("/linux/resources/blockIO", json!({"leafWeight": 10}), "/linux/resources/blockIO/leafWeight"),
             ("/linux/resources/devices/0/type", json!("x"), "/linux/resources/devices/0"),
             ("/linux/cgroupsPath", json!("/../../tmp/x"), "/linux/cgroupsPath"),
+            ("/linux/cgroupsPath", json!("a:..:b"), "/linux/cgroupsPath"),
             ("/linux/cgroupsPath", json!(""), "/linux/cgroupsPath"),
+            ("/linux/cgroupsPath", json!("/"), "/linux/cgroupsPath"),
+            ("/linux/cgroupsPath", json!("./"), "/linux/cgroupsPath"),
+            ("/linux/cgroupsPath", json!("::"), "/linux/cgroupsPath"),
             ("/linux/devices/0/type", json!("x"), "/linux/devices/0"),
             ("/linux/personality/domain", json!("LINUX64"), "/linux/personality"),
             ("/linux/personality/flags", json!(["ADDR_NO_RANDOMIZE"]), "/linux/personality/flags"),

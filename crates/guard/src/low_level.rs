@@ -12,8 +12,12 @@
 //! | hooks without `env` | 1.1: get the container's environment, so ours have one | not looked at | not looked at |
 //! | working directory of `createRuntime` and `prestart` hooks | the bundle, and we rely on none | not looked at | not looked at |
 //! | a hook that does not read its state | goes on | dies of SIGPIPE, so ours read it | not looked at |
+//! | `cgroupsPath` that is empty | named after the id | named after the id | v1: the caller's own group; v2: the top; our engine refuses it |
+//! | no `cgroupsPath` | named after the id | named after the id | `:youki:` and the id |
 //! | a process without `capabilities` | has none | has none | has all; our engine refuses it |
 //! | `ociVersion` | 1.2.1 seen | 1.8 refuses 1.2.0 in its own words, `unknown version specified` | 1.2.1 seen |
+
+use std::borrow::Cow;
 
 use crate::paths;
 
@@ -56,6 +60,22 @@ impl LowLevel {
     /// Whether a device list is closed before its first rule.
     pub(crate) fn starts_closed(self) -> bool {
         self == Self::Runc
+    }
+
+    /// Whether it is youki's library that makes containers.
+    fn is_youkis(self) -> bool {
+        matches!(self, Self::Youki | Self::Engine)
+    }
+
+    /// What it calls a container's control group that the spec does not name, unless systemd makes it.
+    #[must_use]
+    pub fn default_group(self, id: &str) -> Cow<'_, str> {
+        if self.is_youkis() { format!(":youki:{id}").into() } else { id.into() }
+    }
+
+    /// Whether an empty name of a control group is that of a group which is not the container's.
+    pub(crate) fn takes_an_empty_path(self) -> bool {
+        self.is_youkis()
     }
 
     /// Whether a process has all capabilities where its spec does not speak of them.

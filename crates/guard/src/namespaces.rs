@@ -81,10 +81,16 @@ fn cgroup(setting: &Setting<'_>, out: &mut Findings) {
     };
     let mut parts = path.split(['/', ':']);
     let climbs = parts.clone().any(|part| part == "..");
-    let is_top = !path.is_empty() && parts.all(|part| part.is_empty() || part == ".");
+    let by_id = path.is_empty() && !setting.case.low_level.takes_an_empty_path();
+    let is_top = !by_id && parts.all(|part| part.is_empty() || part == ".");
     if climbs || is_top {
         let message = "the container's cgroup would not be its own";
-        let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, "give it a path of its own, without ..");
+        let refusal = Refusal::new(
+            Code::UnsafeSpec,
+            "cgroup-path",
+            message,
+            "give it a path of its own, without .., or leave it out",
+        );
         out.refuse(refusal.at("/linux/cgroupsPath", path));
         return;
     }

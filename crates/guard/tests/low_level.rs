@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{By, Fake, hardened, judge_text};
+use common::{By, Fake, Spec, hardened, judge, judge_text, verdict};
 use guard::LowLevel;
 
 #[test]
@@ -52,5 +52,25 @@ fn a_process_without_capabilities_is_read_as_its_runtime_reads_it() {
         assert_eq!(judgement.sealed, sealed, "{low_level:?} {capabilities}");
         let refused = judgement.refusals.iter().any(|one| one.at == "/process/capabilities");
         assert_eq!(refused, !sealed, "{low_level:?} {capabilities}");
+    }
+}
+
+#[test]
+fn a_control_group_without_a_name_is_the_containers_own() {
+    for (low_level, group, empty_is_own) in [
+        (LowLevel::Runc, "one", true),
+        (LowLevel::Crun, "one", true),
+        (LowLevel::Other, "one", true),
+        (LowLevel::Youki, ":youki:one", false),
+        (LowLevel::Engine, ":youki:one", false),
+    ] {
+        assert_eq!(low_level.default_group("one"), group);
+        let verdict = |linux: &str| {
+            let by = By { low_level, ..By::default() };
+            verdict(&judge(&Spec { more_linux: linux.into(), ..Spec::default() }, &by))
+        };
+        let expected = if empty_is_own { "ok" } else { "UNSAFE_SPEC cgroup-path" };
+        assert_eq!(verdict(r#","cgroupsPath":"""#), expected, "{low_level:?}");
+        assert_eq!((&*verdict(""), &*verdict(r#","cgroupsPath":"/""#)), ("ok", "UNSAFE_SPEC cgroup-path"));
     }
 }
