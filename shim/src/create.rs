@@ -1,5 +1,7 @@
 //! `create` and `run` (and `restore`): the ten steps, in order. `precreate` has the first nine done for it.
 
+use std::borrow::Cow;
+
 use cdi::Edits;
 use contract::config::{Profile, Unwritable, Verify};
 use contract::key::{Key, id_is_plain, sha256};
@@ -80,8 +82,16 @@ pub(crate) fn steps<T>(
         let mut decision = decide(&judged, &bundle.path, &low_level, container.setup, &system, Some(call), instead);
         decision.judgement.notes.extend(turn.note.take());
         stops::at("judged");
-        let run =
-            Making { container, bundle, tenant_bytes, judged: &judged, decision: &decision, system: &system, aside };
+        let run = Making {
+            container,
+            bundle,
+            tenant_bytes,
+            judged: &judged,
+            decision: &decision,
+            system: &system,
+            ways: low_level.ways,
+            aside,
+        };
         let mark = ledger.as_ref().ok().filter(|_| turn.waits(&decision.asked)).and_then(Ledger::mark);
         let mut made = run.decided(ledger.as_ref());
         if let (Err(refusals), Ok(ledger)) = (&mut made, &ledger)
@@ -114,6 +124,7 @@ struct Making<'a> {
     judged: &'a Judged<'a>,
     decision: &'a Decision<'a>,
     system: &'a Node,
+    ways: guard::LowLevel,
     aside: Option<&'a Aside>,
 }
 
@@ -170,8 +181,8 @@ impl<'a> Making<'a> {
         let wants_gpu = self.decision.wants_gpu();
         // Who is granted GPUs now is asked this under the ledger's lock.
         let later = matches!(self.decision.asked, Asked::Gpus(_)) && !setup.rootless;
-        let held = |cgroup| ledger.and_then(|ledger| ledger.refuses_cgroup(cgroup, &self.container.key));
-        if let Some(refusal) = self.cgroup().filter(|_| !later).and_then(held) {
+        let held = |cgroup: &str| ledger.and_then(|ledger| ledger.refuses_cgroup(cgroup, &self.container.key));
+        if let Some(refusal) = self.cgroup().filter(|_| !later).and_then(|cgroup| held(&cgroup)) {
             return Err(refusal);
         }
         if (wants_gpu || setup.config.policy.profile == Profile::Hardened) && !id_is_plain(call.id) {
@@ -205,10 +216,10 @@ impl<'a> Making<'a> {
         }
         // One filter serves a cgroup: whoever is in it already would get this container's GPU.
         if let Some(cgroup) = self.cgroup()
-            && node::cgroup::filters_nobody(cgroup) == Ok(false)
+            && node::cgroup::filters_nobody(&cgroup) == Ok(false)
         {
             let message = "this cgroup has processes already, which would get the GPU too";
-            return Err(ledger::cgroup_refusal(cgroup, message));
+            return Err(ledger::cgroup_refusal(&cgroup, message));
         }
         Ok(())
     }
@@ -225,11 +236,12 @@ impl<'a> Making<'a> {
     }
 
     /// The container's cgroup, when its name is known before it is made.
-    fn cgroup(&self) -> Option<&str> {
+    fn cgroup(&self) -> Option<Cow<'_, str>> {
         let named = self.decision.spec.path(&["linux", "cgroupsPath"]).and_then(|n| n.as_str());
-        // runc and crun name the cgroup after the container, unless systemd makes it.
-        let default = (!self.container.call.has("systemd-cgroup")).then_some(self.container.call.id);
-        named.filter(|path| !path.is_empty()).or(default)
+        // Low-level runtimes name the cgroup after the container, unless systemd makes it.
+        let default = || self.ways.default_group(self.container.call.id);
+        let call = self.container.call;
+        named.filter(|path| !path.is_empty()).map(Cow::from).or_else(|| (!call.has("systemd-cgroup")).then(default))
     }
 
     fn holder(&self) -> Holder {
@@ -238,7 +250,7 @@ impl<'a> Making<'a> {
             container: self.container.call.id.to_owned(),
             state_root: self.container.root.to_string_lossy().into_owned(),
             low_level: self.container.low_level.to_string_lossy().into_owned(),
-            cgroup: self.cgroup().map(str::to_owned),
+            cgroup: self.cgroup().map(Cow::into_owned),
             pod: words::in_pod(&self.decision.spec, &self.bundle.path),
             owner: self.owner(),
             creator: self.creator(),

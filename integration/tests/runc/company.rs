@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use integration::{Error, Result, Spec};
-use serde_json::json;
+use integration::{Binaries, Bundle, Error, Result, Spec};
+use serde_json::{Value, json};
 
 use crate::Bench;
 use crate::verify::{program, tracing};
@@ -66,6 +66,31 @@ fn who_was_there_first_gets_no_gpu() -> Result<()> {
     // The group is not what is wrong.
     drop(stranger);
     bench.runc.whole_life("taken", &bundle)?;
+    Ok(())
+}
+
+/// Low-level runtimes differ in what they call a group that no spec names.
+#[test]
+fn who_was_first_in_a_group_without_a_name_gets_no_gpu() -> Result<()> {
+    let test = "who_was_first_in_a_group_without_a_name_gets_no_gpu";
+    let id = format!("unnamed-{}", std::process::id());
+    for (low_level, group) in [(Binaries::locate()?.engine, format!(":youki:{id}")), (crate::CRUN.into(), id.clone())] {
+        let Some(bench) = Bench::within(test, &low_level.to_string_lossy(), crate::VERSION_1)? else { return Ok(()) };
+        let spec = Spec::new().env("QUILT_GPU_COUNT", "1").args(["quilt-probe", "sleep"]);
+        let bundle = Bundle::new(bench.home(&id, &spec), &spec, &bench.rootfs)?;
+        let (stranger, taken) = (Stranger::new()?, Group::new(&group)?);
+        taken.take(&stranger)?;
+        bench.refused(&id, &bundle, &["UNSAFE_SPEC", "this cgroup has processes already", &group])?;
+        drop(stranger);
+        bench.runc.create(&id, &bundle)?.checked()?;
+        // Its lease is given back when nobody is in this group.
+        let leases = bench.site.quilt.state().join("leases");
+        let lease = fs::read_dir(&leases).into_iter().flatten().flatten().next().map(|lease| lease.path());
+        let lease: Value =
+            serde_json::from_slice(&fs::read(lease.unwrap_or_default()).unwrap_or_default()).unwrap_or_default();
+        assert_eq!(lease["holder"]["container"]["cgroup"], json!(group), "{lease}");
+        bench.runc.delete(&id, true)?.checked()?;
+    }
     Ok(())
 }
 
