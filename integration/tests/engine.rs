@@ -469,3 +469,22 @@ fn what_has_no_state_that_can_be_read_is_ended_by_its_group() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn signals_without_a_name_reach_who_runs_in_the_foreground() -> Result<()> {
+    let Some(bench) = Bench::new("signals_without_a_name")? else { return Ok(()) };
+    let name = id("realtime");
+    let bundle = bench.bundle(
+        "realtime",
+        &Spec::new().args(["sh", "-c", "trap 'exit 5' 34; echo ready; while :; do sleep 1; done"]),
+    )?;
+    let mut call = bench.engine.command(&name);
+    call.arg("run").arg("--bundle").arg(&bundle.path).arg(&name).stdout(Stdio::piped());
+    let mut call = call.spawn().unwrap();
+    let mut word = [0; 6];
+    call.stdout.as_mut().unwrap().read_exact(&mut word).unwrap();
+    run(Command::new("kill").args(["-34", &call.id().to_string()]), None, Duration::from_secs(10))?.checked()?;
+    assert_eq!(call.wait().unwrap().code(), Some(5));
+    assert_eq!(bench.engine.state(&name)?, None);
+    Ok(())
+}
