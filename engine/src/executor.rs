@@ -113,7 +113,8 @@ fn found(words: &[String], environment: &[String]) -> Result<String, String> {
     }
     let path = environment.iter().rev().find_map(|entry| entry.strip_prefix("PATH=")).unwrap_or_default();
     let mut denied = false;
-    for folder in path.split(':') {
+    // Nothing is no list of one empty folder, which would be the working one.
+    for folder in path.split(':').filter(|_| !path.is_empty()) {
         let candidate = if folder.is_empty() { format!("./{name}") } else { format!("{folder}/{name}") };
         match usable(&candidate) {
             Ok(()) => return Ok(candidate),
@@ -127,4 +128,27 @@ fn found(words: &[String], environment: &[String]) -> Result<String, String> {
 /// Go's words for errors.
 fn said(cause: Errno) -> String {
     cause.desc().to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_path_nothing_is_looked_for() {
+        // Tests run in the package's folder.
+        let program = std::env::current_exe().unwrap();
+        let (folder, name) = (program.parent().unwrap(), program.file_name().unwrap().to_str().unwrap().to_owned());
+        std::env::set_current_dir(folder).unwrap();
+        let found = |environment: &[&str]| {
+            let environment: Vec<String> = environment.iter().map(|entry| (*entry).to_owned()).collect();
+            found(std::slice::from_ref(&name), &environment)
+        };
+        let here = Ok(format!("./{name}"));
+        let missing = Err(format!("exec: {name:?}: executable file not found in $PATH"));
+        assert_eq!(found(&[]), missing);
+        assert_eq!(found(&["PATH="]), missing);
+        assert_eq!(found(&["PATH=/nonesuch:"]), here);
+        assert_eq!(found(&["PATH=", &format!("PATH={}", folder.display())]), Ok(program.display().to_string()));
+    }
 }
