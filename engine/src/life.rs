@@ -178,7 +178,7 @@ pub(crate) fn pause(call: &Call, root: &Path, pause: bool) -> Result<i32, String
     let done = match (pause, known.status()) {
         (true, "running") => known.inner.pause(),
         (false, "paused") => known.inner.resume(),
-        (true, other) => return Err(format!("container not running or created: {other}")),
+        (true, other) => return Err(format!("cannot pause a container that is {other}")),
         (false, other) => return Err(format!("container not paused: {other}")),
     };
     let verb = if pause { "pause" } else { "resume" };

@@ -121,14 +121,20 @@ const ROUND: Duration = Duration::from_millis(100);
 pub(crate) fn events(call: &Call, root: &Path) -> Result<i32, String> {
     let interval = call.flags.value("interval").unwrap_or("5s");
     let interval = seconds(interval).ok_or_else(|| format!("--interval wants a time above 0, not {interval:?}"))?;
+    let mut known = Known::load(root, call.id())?;
+    if known.inner.status() == ContainerStatus::Stopped {
+        return Err(format!("container with id {} is not running", call.id()));
+    }
     let mut killed = None;
     loop {
-        let known = match Known::load(root, call.id()) {
-            Ok(known) if known.inner.status() != ContainerStatus::Stopped => known,
-            Ok(_) => return Err(format!("container with id {} is not running", call.id())),
-            Err(why) => return Err(why),
+        let stats = known
+            .groups()
+            .and_then(|groups| groups.stats().map_err(|cause| format!("cannot read statistics: {}", chain(&cause))));
+        let stats = match stats {
+            // It ended while we looked.
+            Err(_) if running(root, call.id()).is_none() => return Ok(0),
+            stats => stats?,
         };
-        let stats = known.groups()?.stats().map_err(|cause| format!("cannot read statistics: {}", chain(&cause)))?;
         // In runc's order: who reads lines looks for how they begin.
         print(&format!("{{\"type\":\"stats\",\"id\":{},\"data\":{}}}", json!(call.id()), shown(&stats)))?;
         if call.flags.is("stats") {
@@ -142,10 +148,14 @@ pub(crate) fn events(call: &Call, root: &Path) -> Result<i32, String> {
                 print(&format!("{{\"type\":\"oom\",\"id\":{}}}", json!(call.id())))?;
             }
         }
-        if Known::load(root, call.id()).is_ok_and(|known| known.inner.status() == ContainerStatus::Stopped) {
-            return Ok(0);
-        }
+        let Some(still) = running(root, call.id()) else { return Ok(0) };
+        known = still;
     }
+}
+
+/// A container that has not ended, nor been deleted.
+fn running(root: &Path, id: &str) -> Option<Known> {
+    Known::load(root, id).ok().filter(|known| known.inner.status() != ContainerStatus::Stopped)
 }
 
 /// Go's way to write a time, in whole units.

@@ -488,3 +488,22 @@ fn signals_without_a_name_reach_who_runs_in_the_foreground() -> Result<()> {
     assert_eq!(bench.engine.state(&name)?, None);
     Ok(())
 }
+
+#[test]
+fn events_end_with_their_container() -> Result<()> {
+    let Some(bench) = Bench::new("events_end_with_their_container")? else { return Ok(()) };
+    let name = id("events");
+    bench.engine.create(&name, &bench.bundle("events", &Spec::new().args(["sleep", "600"]))?)?.checked()?;
+    let paused = bench.engine.call(&name, &["pause", &name])?;
+    assert!(paused.stderr.contains("cannot pause a container that is created"), "{paused:?}");
+    let mut call = bench.engine.command(&name);
+    call.args(["events", "--interval", "200ms", &name]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut call = call.spawn().unwrap();
+    // They have begun.
+    call.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    bench.engine.delete(&name, true)?.checked()?;
+    let ended = call.wait_with_output().unwrap();
+    assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
+    assert!(bench.engine.call(&name, &["events", &name])?.stderr.contains("does not exist"));
+    Ok(())
+}
