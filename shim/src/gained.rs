@@ -2,12 +2,13 @@
 //! runtime is told, so that nobody undoes by `exec` what keeps the container from GPUs. Stops no process.
 
 use std::ops::Range;
+use std::path::Path;
 
 use contract::json::Node;
 use guard::Has;
 
 use crate::container::Container;
-use crate::lowlevel::{first_process, made_with_users};
+use crate::lowlevel::{Seen, first_process, made_with_users};
 
 /// What the container has; `None` where its capabilities reach no further than a user namespace that it was made in. Its first
 /// process may have gone into one by itself, with all capabilities there: what is added does not follow it.
@@ -33,13 +34,38 @@ pub(crate) fn by_flags(container: &Container<'_>) -> Vec<(String, usize)> {
     asked.filter(|(name, _)| has.gains_by(name, profile)).map(|(name, word)| (name.to_owned(), word)).collect()
 }
 
+/// Whether a document that is silent on capabilities would give the process all of them.
+pub(crate) fn gives_all(container: &Container<'_>, bytes: &[u8]) -> bool {
+    let gives = |program: &Path| Seen::of(container.setup, Some(program)).ways.gives_all();
+    guard::may_be_silent(bytes) && (gives(&container.low_level) || gives(&container.made_by()))
+}
+
+/// A silent document that names what the container has.
+fn said_of(has: Has, bytes: &[u8], process: &Node<'_>) -> Option<(Vec<u8>, Vec<String>)> {
+    let list = has.listed();
+    let null = process.members().iter().find(|member| member.key == "capabilities");
+    let (place, text) = match null {
+        Some(null) => (null.value.span.clone(), list),
+        None => {
+            let start = process.span.start + 1;
+            let comma = if process.members().is_empty() { "" } else { "," };
+            (start..start, format!("\"capabilities\":{list}{comma}"))
+        }
+    };
+    let copy = [bytes.get(..place.start)?, text.as_bytes(), bytes.get(place.end..)?].concat();
+    Some((copy, Vec::new()))
+}
+
 /// A process document without what it would gain, and what that was; nothing when it gains nothing.
 pub(crate) fn by_process(
     container: &Container<'_>,
     bytes: &[u8],
     process: &Node<'_>,
 ) -> Option<(Vec<u8>, Vec<String>)> {
-    let sets = process.get("capabilities").map(Node::members).unwrap_or_default();
+    let Some(said) = process.get("capabilities") else {
+        return has(container).filter(|_| gives_all(container, bytes)).and_then(|has| said_of(has, bytes, process));
+    };
+    let sets = said.members();
     if sets.iter().all(|set| set.value.items().is_empty()) {
         return None;
     }

@@ -87,7 +87,7 @@ fn process_file(container: &Container<'_>, file: &str, env: &[(String, String)])
         }
     };
     // What stands behind the part that was read may give anything.
-    let judged = bytes.len() > MAX_BYTES || guard::may_gain(&bytes, profile);
+    let judged = bytes.len() > MAX_BYTES || guard::may_gain(&bytes, profile) || gained::gives_all(container, &bytes);
     if again && !judged && env.is_empty() {
         return Ok(None);
     }

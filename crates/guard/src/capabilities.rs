@@ -27,6 +27,14 @@ impl Has {
     /// What is assumed of a container that cannot be looked at.
     pub const NOTHING: Self = Self { capabilities: 0, sees_others: true };
 
+    /// The capabilities, as a process document has them that shall have these and no others.
+    #[must_use]
+    pub fn listed(self) -> String {
+        let here = (0..64).filter(|number| self.capabilities >> number & 1 == 1).filter_map(capability_name);
+        let list = here.map(|name| format!("\"CAP_{name}\"")).collect::<Vec<_>>().join(",");
+        format!(r#"{{"bounding":[{list}],"effective":[{list}],"permitted":[{list}]}}"#)
+    }
+
     /// Whether a process that is added to the container would have more by this capability than the container itself, so
     /// that the device filter, or another container's open devices, were in its reach. In profile `hardened`: any more.
     #[must_use]
@@ -44,6 +52,13 @@ impl Has {
 pub fn may_gain(process: &[u8], profile: Profile) -> bool {
     let has = |word: &[u8]| process.windows(word.len()).any(|here| here == word);
     profile == Profile::Hardened || has(b"proc") || has(b"\\u") || names_one(process)
+}
+
+/// Whether a process document may be silent on capabilities. A look at the bytes: engines write a list, and no space before it.
+#[must_use]
+pub fn may_be_silent(process: &[u8]) -> bool {
+    let said: &[u8] = b"\"capabilities\":{";
+    !process.windows(said.len()).any(|here| here == said)
 }
 
 /// Whether a text may name, or number, a capability that reaches past the boundary.

@@ -33,7 +33,7 @@ use contract::json::Node;
 use contract::rule::Rule;
 use contract::{Note, Refusal};
 
-pub use capabilities::{Has, may_gain};
+pub use capabilities::{Has, may_be_silent, may_gain};
 pub use groups::{HIDING, ReadOnly};
 pub use low_level::LowLevel;
 pub use minors::stand_ins;

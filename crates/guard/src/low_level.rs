@@ -5,7 +5,7 @@
 //! | | runc | crun | youki |
 //! | --- | --- | --- | --- |
 //! | state root without `--root` | `/run/runc` | `/run/crun` | `/run/youki` |
-//! | a list that denies nothing first | closed, since 1.0.0-rc91 (GHSA-g54h-m393-cpwq) | what the parent has; with an empty list no filter at all | v1: what the parent has; v2: closed |
+//! | a list that denies nothing first | closed, since 1.0.0-rc91 (GHSA-g54h-m393-cpwq) | what the parent has; with an empty list no filter at all | v1: what the parent has, under our engine closed; v2: closed |
 //! | order of a list (`readings`) | exceptions | v1: exceptions; v2: last match | v1: exceptions; v2: last match |
 //! | the kernel refuses the program (v2) | an error, but in user namespaces | an error; goes on without where the list denies nothing | without the feature `cgroupsv2_devices` there is none to refuse |
 //! | a link as root file system | an error | followed | followed |
@@ -14,7 +14,7 @@
 //! | a hook that does not read its state | goes on | dies of SIGPIPE, so ours read it | not looked at |
 //! | `cgroupsPath` that is empty | named after the id | named after the id | v1: the caller's own group; v2: the top; our engine refuses it |
 //! | no `cgroupsPath` | named after the id | named after the id | `:youki:` and the id |
-//! | a process without `capabilities` | has none | has none | has all; our engine refuses it |
+//! | a process without `capabilities` | has none | has none | has all; our engine refuses it, and gives what `exec` starts the container's |
 //! | `ociVersion` | 1.2.1 seen | 1.8 refuses 1.2.0 in its own words, `unknown version specified` | 1.2.1 seen |
 
 use std::borrow::Cow;
@@ -79,7 +79,8 @@ impl LowLevel {
     }
 
     /// Whether a process has all capabilities where its spec does not speak of them.
-    pub(crate) fn gives_all(self) -> bool {
+    #[must_use]
+    pub fn gives_all(self) -> bool {
         self == Self::Youki
     }
 

@@ -171,7 +171,26 @@ fn cve_2022_27650_no_exec_gains_a_capability_over_crun_in_version_2() -> Result<
 fn no_exec_gains_a_capability_over_youki() -> Result<()> {
     let test = "no_exec_gains_a_capability_over_youki";
     let Some(youki) = newer(test, "youki") else { return Ok(()) };
-    no_process_gets_out(test, &youki.to_string_lossy(), "true", &["sys_admin", "CAP_CAP_SYS_ADMIN"])
+    let youki = youki.to_string_lossy();
+    no_process_gets_out(test, &youki, "true", &["sys_admin", "CAP_CAP_SYS_ADMIN"])?;
+    // Without a word on capabilities youki gives all.
+    let Some(two) = Two::prepared(&format!("{test}_silent"), &youki, "true")? else { return Ok(()) };
+    two.bench.sleeper("plain", &Spec::new())?;
+    for said in [None, Some(Value::Null)] {
+        let mut document = process(&["cat", "/proc/self/status"], &[]);
+        match &said {
+            Some(null) => document["capabilities"] = null.clone(),
+            None => drop(document.as_object_mut().unwrap().remove("capabilities")),
+        }
+        let has = |runc| -> Result<String> { Ok(two.exec(runc, "plain", &document)?.checked()?.stdout) };
+        assert_eq!(mask(&has(&two.bare)?, "CapEff") >> 21 & 1, 1, "{said:?}: the bare runtime gives CAP_SYS_ADMIN");
+        let first = &two.bench.runc.state("plain")?.unwrap()["pid"];
+        let own = fs::read_to_string(format!("/proc/{first}/status")).unwrap();
+        for set in ["CapBnd", "CapEff", "CapPrm"] {
+            assert_eq!(mask(&has(&two.bench.runc)?, set), mask(&own, "CapBnd"), "{said:?} {set}");
+        }
+    }
+    Ok(())
 }
 
 /// H5: its first process has all capabilities in a user namespace that it made for itself, and what is added to the container
