@@ -125,8 +125,11 @@ pub(crate) fn assemble(seen: Seen, dev: &DevRoot<'_>) -> Inventory {
         of_gpus.extend(instances.cut(gpu, of_gpu));
     }
     if let Some(platform) = platform {
+        let stops = platform.stops;
         inventory.findings.push(platform);
-        return inventory;
+        if stops {
+            return inventory;
+        }
     }
     // Without a GPU there is nothing to find missing; without the driver nothing of it is given out.
     let version = inventory.facts.driver_version.as_deref();
@@ -152,7 +155,7 @@ pub(crate) fn assemble(seen: Seen, dev: &DevRoot<'_>) -> Inventory {
             findings.extend(nodes::odd_modes(nodes));
         }
     }
-    inventory.findings = findings;
+    inventory.findings.extend(findings);
     inventory
 }
 
