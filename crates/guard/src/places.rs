@@ -74,8 +74,12 @@ pub(crate) fn judge(setting: &Setting<'_>, source: &Source<'_>, fs: &FileSystem)
     for row in [sysfs, procfs] {
         notes.extend(row(setting, source.real, fs, source.how)?);
     }
+    // Who has the whole host has its parts, and is told so once.
+    let is_host = source.parts().any(|(rest, real, _)| rest.is_empty() && real == "/");
     for (rest, real, how) in source.parts() {
-        notes.extend(ours(setting, real, how)?);
+        if rest.is_empty() || !is_host {
+            notes.extend(ours(setting, real, how)?);
+        }
         if rest.is_empty() {
             notes.extend(sockets(setting, real, how)?);
             notes.extend(state(setting, real, how)?);

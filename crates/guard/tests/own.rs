@@ -195,6 +195,7 @@ fn our_folders_under_other_names() {
         ("/vol/tree".into(), vec![name("a", "/run"), name("b/c", "/run/quilt-gpu/leases")]),
         ("/sysroot".into(), vec![name("", "/")]),
         ("/programs".into(), vec![name("bin", "/usr/bin")]),
+        ("/".into(), vec![name("srv/cdi", "/etc/cdi"), name("sysroot", "/")]),
     ]);
     for (source, options, expected, hides) in [
         ("/vol", &["rbind", "ro"][..], RESERVED, &[][..]),
@@ -204,6 +205,8 @@ fn our_folders_under_other_names() {
         // `/run` is a mount of its own, and not what lies there on the disk.
         ("/sysroot", &["rbind", "ro"], "ok", &["1 /x/etc/quilt-gpu"]),
         ("/programs", &["rbind"], RESERVED, &[]),
+        // Who writes the whole host is told so, and has all of it.
+        ("/", &["rbind"], "ok", &["1 /x/etc/quilt-gpu", "1 /x/run/quilt-gpu", "1 /x/sysroot/etc/quilt-gpu"]),
         ("/programs", &["rbind", "ro"], "ok", &[]),
     ] {
         let by = By { programs: vec!["/usr/bin/quilt-gpu-runtime".into()], ..By::default() };
