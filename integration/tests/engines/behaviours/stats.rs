@@ -5,7 +5,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fake_nvml::{BESIDE, Gpu, Process, Topology};
 use integration::{Error, FakeHost, Result, must, run};
@@ -67,9 +67,17 @@ fn process(group: &str) -> Result<u32> {
         let read = |name| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
         read("comm").trim_end() == "quilt-probe" && is_in(&read("cgroup"))
     };
-    let all = fs::read_dir("/proc").map_err(cannot("read", Path::new("/proc")))?;
-    let mut pids = all.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.find(runs_probe).ok_or_else(|| Error::new(format!("no process runs the probe in {group}")))
+    // `start` returns when the container may go on, which is before its process is the probe.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(20) {
+        let all = fs::read_dir("/proc").map_err(cannot("read", Path::new("/proc")))?;
+        let mut pids = all.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        if let Some(pid) = pids.find(runs_probe) {
+            return Ok(pid);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Err(Error::new(format!("no process runs the probe in {group}")))
 }
 
 /// What `quilt-gpu stats` tells where the driver says that this process, and no other, has this GPU open.
