@@ -1,4 +1,4 @@
-//! Programs timed against each other: in turns, in an order that moves on, so that whatever else the machine does meets all
+//! Programs timed against each other: in turns, in an order that is another one each round, so that whatever else the machine does meets all
 //! of them alike. What is compared is always two starts of one round.
 
 use std::process::Command;
@@ -80,8 +80,7 @@ pub fn race(entrants: &[Entrant<'_>], rounds: usize) -> Result<Race> {
     // One round more, of which nothing is kept: caches are filled.
     for round in 0..=rounds {
         let mut used: Vec<Option<Used>> = vec![None; entrants.len()];
-        for turn in 0..entrants.len() {
-            let at = (turn + round) % entrants.len();
+        for at in order(entrants.len(), round) {
             let (Some(entrant), Some(place)) = (entrants.get(at), used.get_mut(at)) else { continue };
             (entrant.before)()?;
             restless += usize::from(!rested());
@@ -94,6 +93,19 @@ pub fn race(entrants: &[Entrant<'_>], rounds: usize) -> Result<Race> {
     }
     let restless = restless as f64 / ((rounds + 1) * entrants.len()).max(1) as f64;
     Ok(Race { names: entrants.iter().map(|entrant| entrant.name.clone()).collect(), rounds: all, restless })
+}
+
+/// An order of so many, another one each round: what a start leaves behind (caches, groups that the kernel still takes down) then
+/// meets all others alike.
+fn order(many: usize, round: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..many).collect();
+    // Knuth's generator: the same orders on every run.
+    let mut state = round as u64;
+    for last in (1..many).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        order.swap(last, (state >> 33) as usize % (last + 1));
+    }
+    order
 }
 
 /// The middle of many numbers, and between which it lies with 95 % confidence.

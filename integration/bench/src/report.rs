@@ -116,7 +116,7 @@ fn page(measured: &Measured) -> String {
 const CROWDED: &str = "\n**Other programs wanted more processors than there are while this was measured.** Each start then waits for \
     its turn, and one that starts a process waits twice: wall times say little, processor times more, counts all.\n";
 
-const HOW: &str = "\nAll starts of a table were made in turns, one round after the other, in an order that moves on. A row says the \
+const HOW: &str = "\nAll starts of a table were made in turns, one round after the other, in an order that is another one each round. A row says the \
     median, and between which values it lies with 95 % confidence; \"over\" is the median of the differences within a round. A row \
     with (A/A) is the same command once more: what lies between such a pair is what this table cannot tell apart. Instructions are \
     counted by valgrind, without the kernel's, and with SHA-256 in software; on most machines the processor does that.\n";
