@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
-use nix::sys::stat::Mode as Bits;
+use nix::sys::stat::{Mode as Bits, SFlag};
 use node::{Mode, write_atomic};
 
 use super::plan::Files;
@@ -91,31 +91,24 @@ impl OnNode {
                 (place, folders, Mode::root(0o644))
             }
         };
-        for folder in &folders {
-            fs::create_dir(folder).map_err(|cause| cannot(&cause))?;
-        }
+        let made = make_all(&folders).map_err(|cause| cannot(&cause))?;
         let mode = if nix::unistd::geteuid().is_root() { mode } else { as_we_are(mode) };
         write_atomic(&place, text.as_bytes(), mode, true).map_err(|cause| cannot(&cause))?;
-        Ok(folders.iter().map(|folder| self.named(folder)).collect())
+        Ok(made.into_iter().map(|folder| self.named(folder)).collect())
     }
 
     /// Makes a folder of root's, where it is not there. Gives its real place.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be made, or others than root could write what is there.
     pub(crate) fn make_folder(&self, path: &str) -> Result<PathBuf, Failure> {
         let cannot = |cause: std::io::Error| Failure::Internal(format!("cannot make the folder {path}: {cause}"));
         if let Some(real) = self.real(path).map_err(cannot)? {
-            return Ok(real);
+            return only_root_writes(&real).map(|()| real).map_err(cannot);
         }
         let (place, mut folders) = self.fresh(path).map_err(cannot)?;
         folders.push(place.clone());
-        for folder in &folders {
-            fs::create_dir(folder).map_err(cannot)?;
-            // Whatever mask this process was started with.
-            fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(cannot)?;
-            folder.parent().map_or(Ok(()), |above| fs::File::open(above)?.sync_all()).map_err(cannot)?;
-        }
+        make_all(&folders).map_err(cannot)?;
         Ok(place)
     }
 
@@ -159,6 +152,33 @@ impl OnNode {
     }
 }
 
+/// Makes these folders, outermost first, and gives those that nobody else made meanwhile.
+fn make_all(folders: &[PathBuf]) -> std::io::Result<Vec<&Path>> {
+    let mut made = Vec::new();
+    for folder in folders {
+        match fs::create_dir(folder) {
+            Ok(()) => made.push(folder.as_path()),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                only_root_writes(folder)?;
+                continue;
+            }
+            Err(error) => return Err(error),
+        }
+        // Whatever mask this process was started with.
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
+        folder.parent().map_or(Ok(()), |above| fs::File::open(above)?.sync_all())?;
+    }
+    Ok(made)
+}
+
+/// Whether this is itself a folder that nobody but root can write.
+fn only_root_writes(place: &Path) -> std::io::Result<()> {
+    let about = nix::sys::stat::lstat(place)?;
+    let is_folder = about.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits();
+    let why = if is_folder { node::fault(&about) } else { Some("is no folder".to_owned()) };
+    why.map_or(Ok(()), |why| Err(std::io::Error::other(format!("{} {why}", place.display()))))
+}
+
 /// Without root's rights a file is its writer's.
 fn as_we_are(mode: Mode) -> Mode {
     Mode { uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw(), ..mode }
@@ -193,5 +213,43 @@ impl Files for OnNode {
 
     fn exists(&self, path: &str) -> bool {
         matches!(self.real(path), Ok(Some(_)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{chown, symlink};
+
+    use super::*;
+
+    /// Between a look and the making somebody else makes it: the same folder serves, and nothing else does.
+    #[test]
+    fn a_folder_that_another_made_meanwhile_serves_if_only_root_writes_it() {
+        let root = tempfile::tempdir().unwrap();
+        let node = OnNode::below(root.path().to_str().unwrap());
+        let (place, mut folders) = node.fresh("/a/b").unwrap();
+        folders.push(place.clone());
+        node.make_folder("/a/b").unwrap();
+        assert_eq!(make_all(&folders).unwrap(), Vec::<&Path>::new(), "the other's are not ours to take away");
+        fs::remove_dir(&place).unwrap();
+        assert_eq!(make_all(&folders).unwrap(), [place.as_path()]);
+
+        type Make = fn(&Path);
+        let cases: [(Make, &str); 4] = [
+            (|at| fs::set_permissions(at, fs::Permissions::from_mode(0o775)).unwrap(), "may be written by others"),
+            (|at| chown(at, Some(12), None).unwrap(), "belongs to user 12"),
+            (|at| fs::remove_dir(at).and_then(|()| symlink("/", at)).unwrap(), "is no folder"),
+            (|at| fs::remove_file(at).and_then(|()| fs::write(at, "")).unwrap(), "is no folder"),
+        ];
+        for (make, part) in cases {
+            if part.contains("12") && !nix::unistd::geteuid().is_root() {
+                continue;
+            }
+            make(&place);
+            let why = make_all(&folders).unwrap_err().to_string();
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        let why = node.make_folder("/a/b").unwrap_err().to_string();
+        assert!(why.starts_with("cannot make the folder /a/b: ") && why.ends_with("is no folder"), "{why}");
     }
 }
