@@ -25,17 +25,23 @@ fn before_removal(root: &Path) -> Result<Ran> {
 #[test]
 fn packages_stay_while_containers_need_them_and_for_nobody_else() -> Result<()> {
     let scratch = Scratch::new()?;
-    let state = "[paths]\n#state_dir = \"/run/other\"\nstate_dir = \"/srv/state\"  # here\n";
+    let none = ("etc/quilt-gpu/config.toml", "");
+    let state = (none.0, "[paths]\n#state_dir = \"/run/other\"\nstate_dir = \"/srv/state\"  # here\n");
     let (runtime, lease) = ("/usr/bin/quilt-gpu-runtime", "leases/0000:01:00.0@0123456789abcdef0123456789abcdef");
+    let microk8s = "var/snap/microk8s/common/run/containerd/io.containerd.runtime.v2.task/k8s.io/a/options.json";
     let monitor = |words: &[&str]| words.join("\0") + "\0";
-    for (case, (path, text, config, kept)) in [
-        ("proc/7/cmdline", monitor(&["/usr/bin/conmon", "--api-version", "1", "-r", runtime, "-b", "/x"]), "", true),
-        ("proc/7/cmdline", monitor(&["conmon", "--runtime", "/usr/bin/quilt-gpu", "-b", "/x"]), "", true),
-        ("proc/7/cmdline", monitor(&["conmonrs", "--runtime=/opt/quilt-gpu-runtime"]), "", true),
-        ("proc/7/cmdline", monitor(&["conmon", "-r", "/usr/bin/runc", "--exit-command-arg", runtime]), "", false),
-        ("proc/7/cmdline", monitor(&["vim", "-r", runtime]), "", false),
-        ("proc/7/cmdline", monitor(&["sha256sum", runtime]), "", false),
-        (&format!("run/quilt-gpu/{lease}"), "{}".to_owned(), "", true),
+    for (case, (path, text, more, kept)) in [
+        ("proc/7/cmdline", monitor(&["/usr/bin/conmon", "--api-version", "1", "-r", runtime, "-b", "/x"]), none, true),
+        ("proc/7/cmdline", monitor(&["conmon", "--runtime", "/usr/bin/quilt-gpu", "-b", "/x"]), none, true),
+        ("proc/7/cmdline", monitor(&["conmonrs", "--runtime=/opt/quilt-gpu-runtime"]), none, true),
+        ("proc/7/cmdline", monitor(&["conmon", "-r", "/usr/bin/runc", "--exit-command-arg", runtime]), none, false),
+        ("proc/7/cmdline", monitor(&["vim", "-r", runtime]), none, false),
+        ("proc/7/cmdline", monitor(&["sha256sum", runtime]), none, false),
+        ("proc/7/cmdline", monitor(&["conmon", "-r", runtime]), ("proc/7/status", "NSpid:\t70\n"), true),
+        // A container's process may call itself as it likes.
+        ("proc/7/cmdline", monitor(&["conmon", "-r", runtime]), ("proc/7/status", "NSpid:\t70\t1\n"), false),
+        (microk8s, format!(r#"{{"binary_name":"{runtime}"}}"#), none, true),
+        (&format!("run/quilt-gpu/{lease}"), "{}".to_owned(), none, true),
         (&format!("srv/state/{lease}"), "{}".to_owned(), state, true),
         (&format!("run/other/{lease}"), "{}".to_owned(), state, false),
         ("srv/state/leases/wait-0000000001", "{}".to_owned(), state, false),
@@ -44,7 +50,7 @@ fn packages_stay_while_containers_need_them_and_for_nobody_else() -> Result<()> 
     .enumerate()
     {
         let root = scratch.join(case.to_string());
-        for (path, text) in [(path, text.as_str()), ("etc/quilt-gpu/config.toml", config)] {
+        for (path, text) in [(path, text.as_str()), more] {
             fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
             fs::write(root.join(path), text).unwrap();
         }

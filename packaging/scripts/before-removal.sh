@@ -20,12 +20,15 @@ is_monitor() {
 used() {
     # Docker's containers, running or not, on its usual data root.
     grep -l '"Runtime":"quilt-gpu"' "$root"/var/lib/docker/containers/*/hostconfig.json 2>/dev/null || :
-    # What containerd runs, Docker's too; k3s and rke2 have it elsewhere.
+    # What containerd runs, Docker's too; k3s, rke2 and microk8s have it elsewhere.
     grep -l quilt-gpu-runtime "$root"/run/containerd/io.containerd.runtime.v2.task/*/*/options.json \
         "$root"/run/docker/containerd/daemon/io.containerd.runtime.v2.task/*/*/options.json \
-        "$root"/run/k3s/containerd/io.containerd.runtime.v2.task/*/*/options.json 2>/dev/null || :
+        "$root"/run/k3s/containerd/io.containerd.runtime.v2.task/*/*/options.json \
+        "$root"/var/snap/microk8s/common/run/containerd/io.containerd.runtime.v2.task/*/*/options.json 2>/dev/null || :
     for process in "$root"/proc/[0-9]*/cmdline; do
-        tr '\0' '\n' 2>/dev/null <"$process" | is_monitor && echo "${process%/cmdline}" || :
+        # What has a second number in a namespace of its own is in a container, whatever it calls itself.
+        tr '\0' '\n' 2>/dev/null <"$process" | is_monitor &&
+            ! grep -qs '^NSpid:.*[0-9][[:space:]]\{1,\}[0-9]' "${process%/*}/status" && echo "${process%/*}" || :
     done
     # Who has a GPU, where the configuration keeps that.
     find "$root${state:-/run/quilt-gpu}/leases" -type f ! -name 'wait-*' ! -name '.*' -name '*@*' 2>/dev/null || :

@@ -166,7 +166,7 @@ pub(crate) fn remove(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     let _lock = if ask.dry_run { None } else { Some(locked(&node)?) };
     let mut outcome = Outcome { engine: engine.name(), ..Outcome::default() };
     let states = states(&node, engine, file.as_deref());
-    outcome.used_by = by_name(&node, &states, &prefix).into_iter().map(|user| user.place).collect();
+    outcome.used_by = by_name(&shelf, &states).into_iter().map(|user| user.place).collect();
     outcome.used_by.extend(by_lease(&node, &state_dir(&node)));
     if !outcome.used_by.is_empty() {
         return Ok(outcome);

@@ -17,10 +17,10 @@ pub(super) fn others(
 ) -> Vec<(String, Option<String>)> {
     let kept = |id: &String| id == current || record.previous.as_ref() == Some(id);
     let others: Vec<String> = shelf.all().into_iter().filter(|id| !kept(id)).collect();
-    let users = if others.is_empty() { Vec::new() } else { by_name(shelf.node, states, shelf.prefix) };
+    let users = if others.is_empty() { Vec::new() } else { by_name(shelf, states) };
     let named = |id: String| {
         let folder = shelf.folder(&id);
-        let user = users.iter().find(|user| user.names(&folder)).map(|user| user.place.clone());
+        let user = users.iter().find(|user| user.names(shelf.node, &folder)).map(|user| user.place.clone());
         (id, user)
     };
     others.into_iter().map(named).collect()
