@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::cli::Context;
-use crate::configure::{Ask, Engine, Outcome, configure, configured, link, undo};
+use crate::configure::{Ask, Engine, OnNode, Outcome, Turn, configure, configured, link, undo};
 use crate::exit::{Exit, Failure};
 use crate::handover;
 
@@ -48,6 +48,8 @@ pub(crate) fn run(args: &Args, mut context: Context<'_>) -> Result<Exit, Failure
     if args.restart && Path::new(&root) != Path::new("/") {
         return Err(Failure::Usage(format!("--restart is for this machine, and the node is below {root}")));
     }
+    let node = OnNode::below(&root);
+    let _turn = if args.dry_run { None } else { Some(Turn::wait(&node)?) };
     let asked = match args.engine {
         Some(engine) => vec![(engine, args.engine_config.as_deref().map(absolute).transpose()?)],
         None => configured(&root)?,
@@ -128,8 +130,10 @@ fn restart(outcome: &Outcome) -> Result<bool, Failure> {
     let ended = Command::new(program).args(args).status();
     match ended {
         Ok(status) if status.success() => Ok(true),
-        Ok(status) => Err(Failure::Internal(format!("the files are written, and `{words}` failed: {status}"))),
-        Err(cause) => Err(Failure::Internal(format!("the files are written, and `{words}` cannot be run: {cause}"))),
+        Ok(status) => Err(Failure::Internal(format!("the engine's files are changed, and `{words}` failed: {status}"))),
+        Err(cause) => {
+            Err(Failure::Internal(format!("the engine's files are changed, and `{words}` cannot be run: {cause}")))
+        }
     }
 }
 
@@ -182,10 +186,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_that_does_not_restart_is_told_and_the_files_are_said_to_be_written() {
+    fn an_engine_that_does_not_restart_is_told_and_the_files_are_said_to_be_changed() {
         for (command, ends) in [
             (&["true"][..], Ok(true)),
-            (&["false"], Err("the files are written, and `false` failed")),
+            (&["false"], Err("the engine's files are changed, and `false` failed")),
             (&["/does/not/exist", "x"], Err("`/does/not/exist x` cannot be run")),
         ] {
             let command = command.iter().map(|word| (*word).to_owned()).collect();

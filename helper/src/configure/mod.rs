@@ -1,8 +1,8 @@
 //! `configure`: makes the runtime known to an engine, and takes that back.
 //!
 //! An engine's file plans (`docker`, `containerd`, `crio`, `podman`, `kubernetes`): from texts to texts, without
-//! touching anything. `format` edits a text of each kind and leaves what is not ours byte for byte. `on_node` and
-//! `record` are the edge. Nothing here starts, stops or asks an engine.
+//! touching anything. `format` edits a text of each kind and leaves what is not ours byte for byte. `on_node`,
+//! `record` and `turn` are the edge. Nothing here starts, stops or asks an engine.
 
 mod apply;
 mod containerd;
@@ -23,6 +23,7 @@ mod template;
 mod tests;
 mod text;
 mod toml;
+mod turn;
 mod units;
 
 pub(crate) use apply::{Ask, Outcome, configure, configured, undo};
@@ -30,6 +31,9 @@ pub(crate) use containerd::state;
 pub(crate) use low_level::link;
 pub(crate) use on_node::OnNode;
 pub(crate) use plan::Files;
+pub(crate) use turn::Turn;
+#[cfg(test)]
+pub(crate) use turn::tests::while_it_waits;
 
 use plan::{Plan, Stop, Wanted};
 

@@ -85,20 +85,13 @@ impl Record {
         write_atomic(&path, &bytes, Mode::root(0o600), true).map_err(|cause| failed(&cause))
     }
 
-    /// Removes it, and its folder after the last one.
+    /// Removes it.
     ///
     /// # Errors
     /// It cannot be removed.
     pub(super) fn forget(node: &OnNode, engine: &str, file: Option<&str>) -> Result<(), Failure> {
         let path = path(node, engine, file)?;
-        fs::remove_file(&path)
-            .map_err(|cause| Failure::Internal(format!("cannot remove {}: {cause}", path.display())))?;
-        for folder in path.ancestors().skip(1).take(2) {
-            if fs::remove_dir(folder).is_err() {
-                break;
-            }
-        }
-        Ok(())
+        fs::remove_file(&path).map_err(|cause| Failure::Internal(format!("cannot remove {}: {cause}", path.display())))
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) fn judge(
 }
 
 /// Whether a file can be replaced, or something made where nothing is yet.
-fn writable(node: &OnNode, path: &str) -> Result<(), Failure> {
+pub(super) fn writable(node: &OnNode, path: &str) -> Result<(), Failure> {
     let mut there = nearest(node, path)?;
     if there.is_file() {
         there.pop();

@@ -13,7 +13,6 @@ mod tests;
 mod used;
 mod versions;
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -23,7 +22,7 @@ use contract::key::sha256;
 use serde::Serialize;
 use shim::Setup;
 
-use crate::configure::{self, Engine, Files, OnNode, configure, link, undo};
+use crate::configure::{self, Engine, Files, OnNode, Turn, configure, link, undo};
 use crate::exit::Failure;
 use record::Record;
 pub(crate) use status::{Status, status};
@@ -97,6 +96,7 @@ impl Outcome {
 pub(crate) fn install(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     let node = OnNode::below(ask.root);
     let programs = Programs::read(&ask.from)?;
+    let _turn = turn(ask, &node)?;
     let known = Record::read(&node)?;
     let (engine, file) = engine(ask, &node, known.as_ref())?;
     let shelf = Shelf { node: &node, prefix: ask.prefix };
@@ -116,8 +116,6 @@ pub(crate) fn install(ask: &Ask<'_>) -> Result<Outcome, Failure> {
         outcome.told(planned);
         return Ok(outcome);
     }
-    let _lock = locked(&node)?;
-    let known = Record::read(&node)?;
     let mut record = known.unwrap_or_else(|| Record::new(ask.prefix, engine.name(), file.as_deref()));
     // What is remembered before it is made is found again, whenever this ends.
     record.will_make(&node, &format!("{}/versions", ask.prefix));
@@ -141,7 +139,8 @@ pub(crate) fn install(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     low_level(&node, ask.root, &told, &mut record, &mut outcome)?;
     outcome.told(told);
     prune(&shelf, &states(&node, engine, file.as_deref()), &record, &programs.id, &mut outcome)?;
-    restart(ask, &node, &mut record, planned.restart.as_deref(), &mut outcome)?;
+    restart(ask, &node, &mut record, planned.restart.as_deref(), &mut outcome)
+        .map_err(|why| Failure::Internal(format!("everything is installed, and {why}")))?;
     Ok(outcome)
 }
 
@@ -152,18 +151,16 @@ pub(crate) fn install(ask: &Ask<'_>) -> Result<Outcome, Failure> {
 /// A step cannot be done; the next call goes on there.
 pub(crate) fn remove(ask: &Ask<'_>) -> Result<Outcome, Failure> {
     let node = OnNode::below(ask.root);
-    let Some(mut record) = Record::read(&node)? else {
-        if !ask.dry_run {
-            record::forget_folder(&node);
-        }
+    if !node.exists(record::FOLDER) {
         return Ok(Outcome::default());
-    };
+    }
+    let _turn = turn(ask, &node)?;
+    let Some(mut record) = Record::read(&node)? else { return Ok(Outcome::default()) };
     let engine = Engine::value_variants().iter().copied().find(|engine| engine.name() == record.engine);
     let unknown = || Failure::Wrong(format!("{} was told by a later version of this program", record.engine));
     let engine = engine.ok_or_else(unknown)?;
     let (prefix, file) = (record.prefix.clone(), record.engine_config.clone());
     let shelf = Shelf { node: &node, prefix: &prefix };
-    let _lock = if ask.dry_run { None } else { Some(locked(&node)?) };
     let mut outcome = Outcome { engine: engine.name(), ..Outcome::default() };
     let states = states(&node, engine, file.as_deref());
     outcome.used_by = by_name(&shelf, &states).into_iter().map(|user| user.place).collect();
@@ -181,7 +178,10 @@ pub(crate) fn remove(ask: &Ask<'_>) -> Result<Outcome, Failure> {
         record.write(&node)?;
         sweep(&node, &planned);
         outcome.told(undo(&telling(false))?);
-        restart(ask, &node, &mut record, command.as_deref(), &mut outcome)?;
+        restart(ask, &node, &mut record, command.as_deref(), &mut outcome).map_err(|why| {
+            let why = format!("the engine's files are without quilt-gpu, its programs are still there, and {why}");
+            Failure::Internal(format!("{why}; the next call goes on there"))
+        })?;
     }
     take_away(&shelf, &record, ask.dry_run, &mut outcome)?;
     Ok(outcome)
@@ -232,11 +232,13 @@ fn telling<'a>(
     configure::Ask { engine, root: ask.root, file, program, hook: None, default: false, dry_run }
 }
 
-/// One installer at a time; the next one waits.
-fn locked(node: &OnNode) -> Result<File, Failure> {
-    let folder = node.make_folder(record::FOLDER)?;
-    let lock = File::open(&folder).and_then(|file| file.lock().map(|()| file));
-    lock.map_err(|cause| Failure::Internal(format!("cannot lock {}: {cause}", folder.display())))
+/// One at a time, from the first thing that is read; who only says what would be waits for nobody.
+fn turn<'a>(ask: &Ask<'_>, node: &'a OnNode) -> Result<Option<Turn<'a>>, Failure> {
+    if ask.dry_run {
+        return Ok(None);
+    }
+    before::writable(node, record::FOLDER)?;
+    Turn::wait(node).map(Some)
 }
 
 /// Removes what a call that was killed left beside the files that it wrote.
@@ -360,7 +362,7 @@ fn restart(
     record: &mut Record,
     command: Option<&[String]>,
     outcome: &mut Outcome,
-) -> Result<(), Failure> {
+) -> Result<(), String> {
     let Some(words) = command.filter(|_| record.restart_due) else { return Ok(()) };
     outcome.restart = Some(words.to_vec());
     if !ask.restart {
@@ -377,13 +379,11 @@ fn restart(
     // systemctl does nothing where it takes its root for somebody else's.
     command.args(words.iter().skip(1)).env("SYSTEMD_IGNORE_CHROOT", "1");
     let words = words.join(" ");
-    let status = command.status();
-    let status = status
-        .map_err(|cause| Failure::Internal(format!("everything is installed, and `{words}` cannot be run: {cause}")))?;
+    let status = command.status().map_err(|cause| format!("`{words}` cannot be run: {cause}"))?;
     if !status.success() {
-        return Err(Failure::Internal(format!("everything is installed, and `{words}` failed: {status}")));
+        return Err(format!("`{words}` failed: {status}"));
     }
     outcome.restarted = true;
     record.restart_due = false;
-    record.write(node)
+    record.write(node).map_err(|failure| failure.to_string())
 }

@@ -102,13 +102,6 @@ impl Record {
     /// It cannot be removed.
     pub(super) fn forget(&self, node: &OnNode) -> Result<(), Failure> {
         node.remove_empty(&self.folders);
-        node.remove(FILE, &[])?;
-        forget_folder(node);
-        Ok(())
+        node.remove(FILE, &[])
     }
-}
-
-/// Removes the records' folder where nothing is left in it.
-pub(super) fn forget_folder(node: &OnNode) {
-    node.remove_empty(&[FOLDER.to_owned(), format!("{FOLDER}/configured")]);
 }

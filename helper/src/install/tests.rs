@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::versions::PROGRAMS;
 use crate::cli;
+use crate::configure::while_it_waits;
 use crate::demo::Folder;
 
 const ENGINE: &str = "etc/containerd/config.toml";
@@ -291,6 +292,31 @@ fn what_others_changed_stays() {
     assert!(path.exists() && !place.path("node/opt").exists());
 }
 
+/// Two at once: the second one goes on from what the first one left.
+#[test]
+fn what_counts_is_what_is_there_when_the_turn_comes() {
+    let Some(place) = Place::make() else { return };
+    place.fine(&[]);
+    let (node, first) = (place.path("node"), place.current());
+    place.build("two");
+    let upgraded = || {
+        fs::rename(node.join(format!("opt/quilt-gpu/versions/{first}")), node.join("opt/quilt-gpu/versions/x"))
+            .unwrap();
+        fs::remove_file(node.join("opt/quilt-gpu/current")).unwrap();
+        symlink("versions/x", node.join("opt/quilt-gpu/current")).unwrap();
+    };
+    while_it_waits(&node, || place.fine(&[]), upgraded);
+    let record = node.join("var/lib/quilt-gpu/installed.json");
+    let kept: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    assert_eq!(kept["previous"], "x", "a start may be on its way by it");
+    assert!(place.versions().contains(&"x".to_owned()));
+
+    let told = || fs::read_to_string(node.join(ENGINE)).unwrap();
+    let before = told();
+    let removed = while_it_waits(&node, || place.fine(&["--remove"]), || fs::remove_file(&record).unwrap());
+    assert_eq!((&removed["changed"], told()), (&false.into(), before), "another one's removal was first");
+}
+
 /// A stand-in for the node's own command, started in the node's root: it says what it was called with.
 #[test]
 fn the_engine_is_restarted_by_the_nodes_own_command_and_only_when_due() {
@@ -318,6 +344,13 @@ fn the_engine_is_restarted_by_the_nodes_own_command_and_only_when_due() {
     assert_eq!(place.fine(&["--restart"])["restarted"], false);
     place.build("two");
     assert_eq!(place.fine(&["--restart"])["restarted"], false, "the link is what the engine was told");
+    command("exit 7");
+    let (code, _, err) = place.call(&["--remove", "--restart"]);
+    let why = "the engine's files are without quilt-gpu, its programs are still there, and `systemctl restart containerd` failed";
+    assert!(code == 4 && err.contains(why), "{err}");
+    let told = fs::read_to_string(place.path(&format!("node/{ENGINE}"))).unwrap();
+    assert!(told == TEXT && place.versions().len() == 2);
+    command("echo \"$*\" >>/calls");
     assert_eq!(place.fine(&["--remove", "--restart"])["restarted"], true);
     assert_eq!(calls().lines().count(), 2);
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use serde_json::Value;
 
 use crate::cli;
+use crate::configure::while_it_waits;
 use crate::demo::Folder;
 
 /// A node below a folder of its own, with the programs.
@@ -143,6 +144,24 @@ fn a_second_configure_still_undoes_to_what_was_first_there() {
     assert!(out.contains("was changed by others since"), "{out}");
     let left: Value = serde_json::from_str(&place.text(name).unwrap()).unwrap();
     assert_eq!(left, serde_json::json!({"debug": true, "default-runtime": "crun"}));
+}
+
+/// Two at once: the second one plans from what the first one left.
+#[test]
+fn nothing_is_lost_that_another_wrote_while_it_waited() {
+    let Some(place) = Place::make() else { return };
+    let name = "etc/docker/daemon.json";
+    place.put(name, "{}");
+    fs::create_dir_all(place.0.0.join("var/lib/quilt-gpu")).unwrap();
+    while_it_waits(&place.0.0, || place.fine(&["docker"]), || place.put(name, "{\"debug\": true}"));
+    let text = place.text(name).unwrap();
+    assert!(text.contains("debug") && text.contains("quilt-gpu-runtime"), "{text}");
+    while_it_waits(
+        &place.0.0,
+        || place.fine(&["docker", "--undo"]),
+        || place.put(name, &text.replace("debug", "other")),
+    );
+    assert_eq!(place.text(name).as_deref(), Some("{\"other\": true}"));
 }
 
 #[test]
