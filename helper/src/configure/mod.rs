@@ -24,7 +24,7 @@ mod tests;
 mod text;
 mod toml;
 mod turn;
-mod units;
+pub(crate) mod units;
 
 pub(crate) use apply::{Ask, Outcome, configure, configured, undo};
 pub(crate) use containerd::state;

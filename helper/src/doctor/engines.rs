@@ -2,6 +2,8 @@
 //!
 //! By the words of their configuration files, without reading these as what they are: enough to tell "not there" from "there".
 
+use contract::config::DevicePlugin;
+
 use super::{Facts, Finding};
 
 const RUNTIME: &str = "quilt-gpu";
@@ -60,7 +62,27 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
         let mend = format!("remove {path}, or the package that it belongs to");
         list.push(Finding::warns("foreign-injector", cause, path, mend));
     }
+    for (place, label) in facts.labels.iter().filter(|(_, label)| is_anothers(label, facts)) {
+        let cause = format!(
+            "kubelet labels this node for NVIDIA's operator ({label}): what that hands out is in no lease of ours"
+        );
+        let mend = "take it out of kubelet's --node-labels and restart kubelet; then kubectl label node NODE KEY=false --overwrite";
+        list.push(Finding::warns("node-label", cause, place, mend));
+    }
     list
+}
+
+/// Whether a label of a node's brings another way to GPUs there: a runtime, a plugin that counts them without us, or GPUs for
+/// virtual machines.
+fn is_anothers(label: &str, facts: &Facts) -> bool {
+    match label.split_once('=') {
+        Some(("nvidia.com/gpu.deploy.container-toolkit", value)) => value == "true",
+        Some(("nvidia.com/gpu.deploy.device-plugin", value)) => {
+            value == "true" && facts.config.request.device_plugin == DevicePlugin::Ignore
+        }
+        Some(("nvidia.com/gpu.workload.config", value)) => value != "container",
+        _ => false,
+    }
 }
 
 /// Copies of our programs: whether what engines run is whole, one, and all that lies there.

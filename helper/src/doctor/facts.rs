@@ -12,6 +12,8 @@ use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use shim::Setup;
 
 use crate::audit::string;
+use crate::configure::units::{enabled, file, start, value};
+use crate::configure::{Files, OnNode};
 use crate::install::{self, Status};
 use crate::inventory;
 
@@ -46,6 +48,10 @@ pub(crate) struct Facts {
     pub(super) told: Vec<(String, String)>,
     /// Files by which others bring GPUs into containers.
     pub(super) injectors: Vec<String>,
+    /// Units of ours that lie here, where systemd runs.
+    pub(super) units: Vec<Unit>,
+    /// Labels that kubelet gives this node, by the file that tells.
+    pub(super) labels: Vec<(String, String)>,
     pub(super) cgroup_devices: bool,
     pub(super) selinux_enforcing: bool,
     /// A profile that confines one of us.
@@ -69,6 +75,16 @@ pub(super) struct Folder {
     pub(super) uid: u32,
     pub(super) is_tmpfs: bool,
     pub(super) free: u64,
+}
+
+/// A unit of systemd's.
+pub(super) struct Unit {
+    pub(super) name: String,
+    /// Its file.
+    pub(super) path: String,
+    pub(super) enabled: bool,
+    /// What it starts.
+    pub(super) program: Option<String>,
 }
 
 /// An engine that is installed.
@@ -106,6 +122,8 @@ const INJECTORS: [(&str, &str); 4] = [
     ("usr/share/containers/oci/hooks.d", "nvidia"),
     ("etc/containers/oci/hooks.d", "nvidia"),
 ];
+/// Units of ours that a boot or a user waits for, and their kinds. Whether the one for CDI runs is the operator's to say.
+const UNITS: [(&str, &str); 2] = [("quilt-gpu-inventory", "service"), ("quilt-gpu-broker", "socket")];
 /// Most bytes of a file that are read.
 const MOST: u64 = 1 << 20;
 /// The same of an inventory: a large node's with all libraries is a tenth of it.
@@ -158,6 +176,8 @@ impl Facts {
             installed: install::status(&host.root).map_err(|failure| failure.to_string()),
             told,
             injectors: INJECTORS.iter().flat_map(|(folder, word)| files_with(&at(folder), word)).collect(),
+            units: units(&host),
+            labels: labels(&at("proc")),
             cgroup_devices: mounts.lines().any(|line| {
                 let mut words = line.split(' ').skip(2);
                 let (kind, options) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -238,6 +258,35 @@ fn files_with(folder: &Path, word: &str) -> Vec<String> {
     let mut list = files(folder);
     list.retain(|path| path.to_string_lossy().contains(word) || read(path).is_some_and(|text| text.contains(word)));
     list.iter().map(|path| path.display().to_string()).collect()
+}
+
+/// What a unit's state was systemd alone knows; what it is to start stands on the disk.
+fn units(host: &Host) -> Vec<Unit> {
+    let node = OnNode::below(&host.root);
+    if !node.exists("/run/systemd/system") {
+        return Vec::new();
+    }
+    let unit = |(name, kind): &(&str, &str)| {
+        let (whole, program) = (format!("{name}.{kind}"), start(&node, name).into_iter().next());
+        Some(Unit { path: file(&node, &whole)?, enabled: enabled(&node, &whole), name: whole, program })
+    };
+    UNITS.iter().filter_map(unit).collect()
+}
+
+/// Labels in a kubelet's command line, which is the only file of the node's that has any.
+fn labels(processes: &Path) -> Vec<(String, String)> {
+    let entries = fs::read_dir(processes).into_iter().flatten().flatten();
+    let lines = entries.filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit));
+    let labels = lines.flat_map(|entry| {
+        let path = entry.path().join("cmdline");
+        let line = read(&path).unwrap_or_default();
+        let words: Vec<String> = line.split('\0').map(str::to_owned).collect();
+        let is_kubelet = words.first().is_some_and(|word| word.rsplit('/').next() == Some("kubelet"));
+        let labels = value(&words, &["--node-labels"]).filter(|_| is_kubelet).unwrap_or_default();
+        let place = path.display().to_string();
+        labels.split(',').map(|label| (place.clone(), label.to_owned())).collect::<Vec<_>>()
+    });
+    labels.collect()
 }
 
 fn engine(host: &Host, name: &'static str, program: &str, places: &[&str]) -> Option<Engine> {

@@ -11,7 +11,7 @@ const FULL: u64 = 16 << 20;
 const NEAR: u64 = 256 << 20;
 
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
-    [programs(facts), configuration(facts), folders(facts), ledger(facts), log(facts)].concat()
+    [programs(facts), units(facts), configuration(facts), folders(facts), ledger(facts), log(facts)].concat()
 }
 
 fn programs(facts: &Facts) -> Vec<Finding> {
@@ -47,6 +47,37 @@ fn programs(facts: &Facts) -> Vec<Finding> {
                 let refresh = "quilt-gpu inventory refresh";
                 list.push(Finding::warns("filter-not-tried", cause, &facts.inventory_path, refresh));
             }
+        }
+    }
+    list
+}
+
+fn units(facts: &Facts) -> Vec<Finding> {
+    let mut list = Vec::new();
+    for unit in &facts.units {
+        let name = unit.name.as_str();
+        let is_broker = name.ends_with(".socket");
+        // Nobody waits for a broker that may give nobody anything.
+        if is_broker && facts.config.broker.allow.is_empty() {
+            continue;
+        }
+        if let Some(program) = unit.program.as_ref().filter(|path| !facts.exists(path)) {
+            let cause = format!("{name} is to start a program that is not there");
+            let mend = "install the package again";
+            list.push(Finding::warns("unit-program-missing", cause, format!("{}: {program}", unit.path), mend));
+        }
+        if !unit.enabled {
+            let follows = match is_broker {
+                true => "users without root whom the configuration allows GPUs find nobody to ask",
+                false => "after a boot engines start containers before the node's GPUs are known",
+            };
+            let cause = format!("nothing starts {name}: {follows}");
+            list.push(Finding::warns(
+                "unit-not-enabled",
+                cause,
+                unit.path.as_str(),
+                format!("systemctl enable --now {name}"),
+            ));
         }
     }
     list

@@ -72,6 +72,21 @@ impl Node {
         }
     }
 
+    /// A unit that lies here, of a node with systemd.
+    fn unit(&self, name: &str) {
+        self.host("run/systemd/system/other.service", "");
+        self.host("usr/bin/quilt-gpu", "");
+        self.host(&format!("usr/lib/systemd/system/{name}"), "[Service]\nExecStart=/usr/bin/quilt-gpu x\n");
+    }
+
+    fn wanted(&self, name: &str, by: &str) {
+        self.host(&format!("etc/systemd/system/{by}/{name}"), "");
+    }
+
+    fn kubelet(&self, labels: &str) {
+        self.host("proc/77/cmdline", &format!("/usr/bin/kubelet\0--v=2\0--node-labels={labels}\0"));
+    }
+
     fn gone(&self, path: &str) {
         let path = self.setup.config.host.path(path);
         fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path)).unwrap();
@@ -101,7 +116,8 @@ fn codes(facts: &Facts) -> BTreeSet<(String, Level)> {
 type Change = fn(&mut Node);
 
 /// What follows from other findings: what is stored of a node that changed is stale, and in an open folder nothing is trusted.
-const FOLLOWS: [&str; 2] = ["inventory-stale", "inventory-untrusted"];
+/// And from systemd, which looks for GPUs in /dev/char.
+const FOLLOWS: [&str; 3] = ["inventory-stale", "inventory-untrusted", "char-link-missing"];
 
 /// What a change makes of a node that is well: these findings more, and no other.
 const CHANGES: &[(&str, Level, Change)] = &[
@@ -182,6 +198,19 @@ const CHANGES: &[(&str, Level, Change)] = &[
     ("foreign-injector", Level::Warns, |node| {
         node.host("usr/share/containers/oci/hooks.d/oci-nvidia-hook.json", "{}");
     }),
+    ("unit-not-enabled", Level::Warns, |node| node.unit("quilt-gpu-inventory.service")),
+    ("unit-not-enabled", Level::Warns, |node| {
+        node.setup.config.broker.allow.push("*".into());
+        node.unit("quilt-gpu-broker.socket");
+    }),
+    ("unit-program-missing", Level::Warns, |node| {
+        node.unit("quilt-gpu-inventory.service");
+        node.wanted("quilt-gpu-inventory.service", "multi-user.target.wants");
+        node.gone("usr/bin/quilt-gpu");
+    }),
+    ("node-label", Level::Warns, |node| node.kubelet("a=b,nvidia.com/gpu.deploy.container-toolkit=true")),
+    ("node-label", Level::Warns, |node| node.kubelet("nvidia.com/gpu.deploy.device-plugin=true")),
+    ("node-label", Level::Warns, |node| node.kubelet("nvidia.com/gpu.workload.config=vm-passthrough")),
     ("cgroup", Level::Stops, |node| node.host("proc/mounts", "proc /proc proc rw 0 0\n")),
     ("selinux", Level::Warns, |node| node.host("sys/fs/selinux/enforce", "1\n")),
     ("apparmor", Level::Warns, |node| {
@@ -203,6 +232,42 @@ fn every_finding_has_its_cause_and_nothing_else_has_it() {
         let wanted = ((*code).to_owned(), *level);
         assert!(found.contains(&wanted) && !well.contains(&wanted), "{code}: {found:?}");
         assert!(more.iter().all(|one| **one == wanted), "{code} alone: {more:?}");
+    }
+}
+
+/// What looks like one of them and is none.
+#[test]
+fn nothing_is_found_where_it_is_as_it_should_be() {
+    let Some(node) = Node::well() else { return };
+    let well = node.found();
+    let cases: [Change; 6] = [
+        |node| {
+            node.unit("quilt-gpu-inventory.service");
+            node.wanted("quilt-gpu-inventory.service", "multi-user.target.wants");
+        },
+        |node| {
+            node.setup.config.broker.allow.push("*".into());
+            node.unit("quilt-gpu-broker.socket");
+            node.wanted("quilt-gpu-broker.socket", "sockets.target.requires");
+        },
+        |node| node.unit("quilt-gpu-broker.socket"),
+        |node| {
+            node.unit("quilt-gpu-inventory.service");
+            node.gone("run/systemd");
+        },
+        |node| node.kubelet("nvidia.com/gpu.deploy.container-toolkit=false,nvidia.com/gpu.workload.config=container"),
+        |node| {
+            node.setup.config.request.device_plugin = contract::config::DevicePlugin::Trusted;
+            node.kubelet("nvidia.com/gpu.deploy.device-plugin=true");
+            node.host("proc/78/cmdline", "vim\0--node-labels\0nvidia.com/gpu.deploy.container-toolkit=true\0");
+        },
+    ];
+    for (number, change) in cases.iter().enumerate() {
+        let mut node = Node::well().unwrap();
+        change(&mut node);
+        let mut found = node.found();
+        found.retain(|(code, _)| !FOLLOWS.contains(&code.as_str()));
+        assert_eq!(found, well, "{number}");
     }
 }
 
