@@ -6,7 +6,7 @@ use contract::Contract;
 use contract::json::Node;
 use guard::{Object, System};
 use node::cgroup::Groups;
-use node::{InRoot, Inside, mountinfo};
+use node::{Inside, Places, mountinfo};
 
 use crate::verify::{Created, Wrong, confined, unknown};
 
@@ -20,8 +20,9 @@ pub(crate) fn judged(created: &Created<'_>, table: &mountinfo::Table, groups: &G
     // Hooks run before masks are made, and before crun makes `ro` of a mount true.
     let complete = created.base == Path::new("/");
     if let Some(contract) = created.contract {
-        nodes(inside.root(), contract)?;
-        files(created, inside.root())?;
+        let mut places = Places::of(inside.root());
+        nodes(&mut places, contract)?;
+        files(created, &mut places)?;
     }
     if created.changed {
         foreign_nodes(created, &inside)?;
@@ -50,9 +51,9 @@ fn differs(why: String) -> Wrong {
 }
 
 /// The contract's nodes are where they must be.
-fn nodes(root: &InRoot, contract: &Contract) -> Result<(), Wrong> {
+fn nodes(places: &mut Places<'_>, contract: &Contract) -> Result<(), Wrong> {
     for item in &contract.nodes {
-        match root.device(Path::new(&item.path)) {
+        match places.device(Path::new(&item.path)) {
             Ok(number) if number == (item.major, item.minor) => {}
             Ok((major, minor)) => {
                 let (path, wanted) = (&item.path, format!("{}:{}", item.major, item.minor));
@@ -65,9 +66,9 @@ fn nodes(root: &InRoot, contract: &Contract) -> Result<(), Wrong> {
 }
 
 /// The host's files are where they must be.
-fn files(created: &Created<'_>, root: &InRoot) -> Result<(), Wrong> {
+fn files(created: &Created<'_>, places: &mut Places<'_>) -> Result<(), Wrong> {
     for item in &created.placed {
-        match root.file_id(Path::new(item.path)) {
+        match places.file_id(Path::new(item.path)) {
             Ok(id) if (id.dev, id.ino) == item.file => {}
             Ok(_) => return Err(differs(format!("{} is not the host's file", item.path))),
             Err(error) => return Err(differs(format!("{} is missing: {error}", item.path))),

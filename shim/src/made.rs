@@ -7,7 +7,7 @@ use contract::{Code, Contract, Refusal};
 use guard::Numbers;
 use ledger::Ledger;
 use ledger::audit::Kind;
-use node::Node;
+use node::{Node, process};
 
 use crate::argv::Verb;
 use crate::broker;
@@ -83,7 +83,9 @@ impl Made<'_> {
         let init = handover::read_pid(pid_file);
         if let (Some(contract), Ok(init)) = (&self.contract, &init) {
             let ledger = Ledger::open(self.container.setup.state_dir()).map_err(|e| e.to_string())?;
-            ledger.started(&self.container.key, &contract.gpus, *init).map_err(|e| e.to_string())?;
+            // A `delete --force` of the same id, between our leases and the container, would have given them away.
+            let me = Some(process::me());
+            ledger.started(&self.container.key, &contract.gpus, *init, me).map_err(|e| e.to_string())?;
             if self.container.setup.rootless {
                 broker::started(self.container.setup, &self.container.key, *init)?;
             }
@@ -95,13 +97,6 @@ impl Made<'_> {
             (Err(_), None) => return Ok(()),
             (init, _) => init?,
         };
-        if let Some(contract) = &self.contract {
-            // A `delete --force` of the same id, between our leases and the container, would have given them away.
-            let ledger = Ledger::open(self.container.setup.state_dir()).map_err(|e| e.to_string())?;
-            if ledger.contract(&self.container.key).ok().flatten().is_none_or(|held| held.id != contract.id) {
-                return Err("its contract was released while it was being created".to_owned());
-            }
-        }
         let setup = self.container.setup;
         let created = Created {
             pid: init.pid,

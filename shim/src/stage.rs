@@ -240,7 +240,7 @@ fn judge(
     granted(&decision, bundle, pid, contract.as_ref(), setup, &system).map_err(one)?;
     let begun = held.zip(node::process::of(pid)).zip(contract.as_ref());
     let Some((((key, ledger), init), contract)) = begun else { return Ok(()) };
-    ledger.started(key, &contract.gpus, init).map_err(|e| one(e.into()))?;
+    ledger.started(key, &contract.gpus, init, None).map_err(|e| one(e.into()))?;
     if setup.rootless {
         broker::started(setup, key, init).map_err(|why| one(Refusal::internal("broker", &why)))?;
     }

@@ -188,6 +188,14 @@ impl HeldBy {
 }
 
 impl Lease {
+    /// Whether a container has it, by this creator where one is named.
+    pub(crate) fn is_by(&self, creator: Option<Process>) -> bool {
+        match &self.holder {
+            HeldBy::Container { pid, start, .. } => creator.is_none_or(|by| (by.pid, by.start) == (*pid, *start)),
+            _ => false,
+        }
+    }
+
     pub(crate) fn new(gpu: &Granted, holder: &HeldBy, boot_id: &str, since: u64) -> Self {
         Self {
             version: VERSION,

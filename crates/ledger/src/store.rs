@@ -208,25 +208,33 @@ impl Ledger {
         Ok(gpus)
     }
 
-    /// Keeps in the leases of a key, which are on these GPUs, which process its container began with.
+    /// Keeps in the leases of a key, which are on these GPUs, which process its container began with. `creator`: who took them,
+    /// where that is known.
     ///
     /// # Errors
-    /// A lease is gone: somebody took the creator for dead. Or they cannot be written; what they said before still stands there.
-    pub fn started(&self, key: &Key, gpus: &[Granted], init: Process) -> Result<(), LedgerError> {
+    /// A lease is gone, or another's by now: somebody took the creator for dead, or deleted what it was making. Or they cannot be
+    /// written; what they said before still stands there.
+    pub fn started(
+        &self,
+        key: &Key,
+        gpus: &[Granted],
+        init: Process,
+        creator: Option<Process>,
+    ) -> Result<(), LedgerError> {
         let locked = self.lock()?;
-        let own: Vec<Name> = self.names()?.into_iter().filter(|name| name.tag == key.as_str()).collect();
-        if let Some(gpu) = gpus.iter().find(|gpu| own.iter().all(|name| name.slot != slot::of(gpu))) {
-            return Err(LedgerError(format!(
-                "the lease on {} was taken back while the container was made",
-                gpu.name()
-            )));
+        let tag = key.as_str();
+        let mut own = Vec::new();
+        for gpu in gpus {
+            let lease = self.read(&Name { slot: slot::of(gpu), tag: tag.to_owned() }).ok();
+            own.push(lease.filter(|lease| lease.is_by(creator)).ok_or_else(|| {
+                LedgerError(format!("the lease on {} was taken back while the container was made", gpu.name()))
+            })?);
         }
-        for name in &own {
-            let Ok(mut lease) = self.read(name) else { continue };
+        for mut lease in own {
             if let HeldBy::Container { made: Some(made), .. } = &mut lease.holder {
                 made.init = Some((init.pid, init.start));
                 made.mounts = self.machine.mounts_among_ours(init.pid);
-                self.place_lease(&locked, &name.tag, &lease)?;
+                self.place_lease(&locked, tag, &lease)?;
             }
         }
         Ok(())

@@ -153,19 +153,6 @@ impl InRoot {
         self.at(path, OFlag::empty()).is_ok()
     }
 
-    /// Major and minor of a character device.
-    ///
-    /// # Errors
-    /// Nothing is there, or something else.
-    pub fn device(&self, path: &Path) -> Result<(u32, u32), NodeError> {
-        let (stat, _) =
-            self.look(path).map(|handle| file::id_of(&handle))?.map_err(|e| self.failed("look at", path, e))?;
-        if !file::is(stat.st_mode, SFlag::S_IFCHR) {
-            return Err(self.failed("look at", path, std::io::Error::other("not a character device")));
-        }
-        Ok(devices::numbers(stat.st_rdev))
-    }
-
     /// What a file is.
     ///
     /// # Errors
@@ -240,7 +227,7 @@ impl InRoot {
         }
     }
 
-    fn look(&self, path: &Path) -> Result<OwnedFd, NodeError> {
+    pub(crate) fn look(&self, path: &Path) -> Result<OwnedFd, NodeError> {
         self.at(path, OFlag::empty()).map_err(|e| self.failed("find", path, e))
     }
 
@@ -261,7 +248,7 @@ impl InRoot {
         }
     }
 
-    fn failed(&self, attempt: &'static str, path: &Path, cause: impl Into<std::io::Error>) -> NodeError {
+    pub(crate) fn failed(&self, attempt: &'static str, path: &Path, cause: impl Into<std::io::Error>) -> NodeError {
         NodeError::new(attempt, format!("{} in {}", path.display(), self.path.display()), cause)
     }
 }

@@ -559,8 +559,8 @@ fn a_gpu_that_a_process_outside_the_cgroup_has_open_drains() {
     let ledger = ledger(&dir, &world);
     let a = holder(&world, "a", 1);
     world.with(|w| (w.mounts, w.open) = (Some(77), Some((99, 0))));
-    ledger.grant(&node, &count(2), &a).unwrap();
-    ledger.started(&a.key, &[], Process { pid: 5, start: 7 }).unwrap();
+    let gpus = ledger.grant(&node, &count(2), &a).unwrap();
+    ledger.started(&a.key, &gpus, Process { pid: 5, start: 7 }, None).unwrap();
     // The one that is open stays; the other is free.
     assert_eq!(ledger.release(&a.key).unwrap(), [GPU1]);
     let left = ledger.leases().unwrap();
@@ -570,10 +570,11 @@ fn a_gpu_that_a_process_outside_the_cgroup_has_open_drains() {
     assert_eq!(ledger.grant(&node, &ids(&["nvidia0"]), &holder(&world, "b", 2)).unwrap_err().code, Code::CapacityFull);
     // Until that process is gone.
     world.with(|w| w.open = None);
-    assert_eq!(pcis(&ledger.grant(&node, &ids(&["nvidia0"]), &holder(&world, "b", 2)).unwrap()), [GPU0]);
+    let gpus = ledger.grant(&node, &ids(&["nvidia0"]), &holder(&world, "b", 2)).unwrap();
+    assert_eq!(pcis(&gpus), [GPU0]);
     // Processes of a container that had a pid namespace of its own ended with its first: nobody looks for any.
     world.with(|w| (w.mounts, w.open) = (None, Some((99, 0))));
-    ledger.started(&holder(&world, "b", 2).key, &[], Process { pid: 6, start: 7 }).unwrap();
+    ledger.started(&holder(&world, "b", 2).key, &gpus, Process { pid: 6, start: 7 }, None).unwrap();
     assert_eq!(ledger.release(&holder(&world, "b", 2).key).unwrap(), [GPU0]);
 }
 
@@ -585,9 +586,17 @@ fn a_container_starts_only_with_all_its_leases() {
     let a = holder(&world, "a", 1);
     let gpus = ledger.grant(&node, &count(2), &a).unwrap();
     let init = Process { pid: 5, start: 7 };
-    ledger.started(&a.key, &gpus, init).unwrap();
+    let begins = |creator| ledger.started(&a.key, &gpus, init, creator).map_err(|error| error.to_string());
+    begins(None).unwrap();
+    begins(Some(a.creator)).unwrap();
     ledger.release(&a.key).unwrap();
-    assert!(ledger.started(&a.key, &gpus, init).unwrap_err().to_string().contains("was taken back"));
+    assert!(begins(None).unwrap_err().contains("was taken back"));
     ledger.grant(&node, &count(1), &a).unwrap();
-    assert!(ledger.started(&a.key, &gpus, init).is_err(), "one of two is not all");
+    assert!(begins(None).is_err(), "one of two is not all");
+    ledger.release(&a.key).unwrap();
+    // The same container by another creator: it was deleted and made anew meanwhile.
+    let other = holder(&world, "a", 9);
+    assert_eq!(ledger.grant(&node, &count(2), &other).unwrap(), gpus);
+    assert!(begins(Some(a.creator)).unwrap_err().contains("was taken back"));
+    begins(Some(other.creator)).unwrap();
 }
