@@ -215,8 +215,8 @@ impl<'a> Making<'a> {
             return Err(self.already_there());
         }
         // One filter serves a cgroup: whoever is in it already would get this container's GPU.
-        if let Some(cgroup) = self.cgroup()
-            && node::cgroup::filters_nobody(&cgroup) == Ok(false)
+        if let (Some(cgroup), Ok(mounts)) = (self.cgroup(), self.system.mounts())
+            && node::cgroup::filters_nobody(&cgroup, mounts) == Ok(false)
         {
             let message = "this cgroup has processes already, which would get the GPU too";
             return Err(ledger::cgroup_refusal(&cgroup, message));

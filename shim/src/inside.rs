@@ -14,7 +14,7 @@ use crate::verify::{Created, Wrong, confined, unknown};
 ///
 /// # Errors
 /// The first difference.
-pub(crate) fn judged(created: &Created<'_>, table: &mountinfo::Table, groups: &Groups) -> Result<(), Wrong> {
+pub(crate) fn judged(created: &Created<'_>, table: &mountinfo::Table, groups: &Groups<'_>) -> Result<(), Wrong> {
     let inside = Inside::of(table, created.pid, created.base).map_err(unknown)?;
     let judgement = &created.decision.judgement;
     // Hooks run before masks are made, and before crun makes `ro` of a mount true.

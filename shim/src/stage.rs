@@ -9,7 +9,6 @@ use contract::request::Asked;
 use contract::{Code, Refusal};
 use guard::Numbers;
 use ledger::{Ledger, Original};
-use node::cgroup::Groups;
 use node::{Node, mountinfo};
 
 use crate::broker;
@@ -323,7 +322,7 @@ fn without_contract(
     }
     let help = "start it with the runtime quilt-gpu";
     let base = rootfs(decision, bundle);
-    let groups = Groups::of(pid).map_err(verify::unreadable);
+    let groups = verify::groups_of(pid, system);
     let groups = groups.as_ref().map_err(Wrong::clone);
     if changes.covers_groups() {
         let mounts = mountinfo::of(pid).map_err(verify::unknown);

@@ -44,7 +44,7 @@ impl Created<'_> {
     /// # Errors
     /// The first difference.
     pub(crate) fn verify(&self) -> Result<(), Wrong> {
-        let groups = Groups::of(self.pid).map_err(unreadable)?;
+        let groups = self.groups()?;
         match self.contract {
             // No filter can be had there, and nobody says that there is one.
             _ if self.setup.rootless => {}
@@ -64,7 +64,7 @@ impl Created<'_> {
     /// # Errors
     /// The first difference.
     pub(crate) fn still(&self) -> Result<(), Wrong> {
-        let groups = Groups::of(self.pid).map_err(unreadable)?;
+        let groups = self.groups()?;
         let granted = self.contract.map(numbers_of);
         let scratch = granted.is_none().then_some(self.setup.state_dir());
         match judged(&groups, granted.as_deref().unwrap_or_default(), self.numbers, scratch) {
@@ -79,14 +79,27 @@ impl Created<'_> {
     /// # Errors
     /// The first difference.
     pub(crate) fn look(&self) -> Result<(), Wrong> {
-        self.look_at(&Groups::of(self.pid).map_err(unknown)?)
+        self.look_at(&self.groups()?)
     }
 
-    fn look_at(&self, groups: &Groups) -> Result<(), Wrong> {
+    fn groups(&self) -> Result<Groups<'_>, Wrong> {
+        groups_of(self.pid, self.system)
+    }
+
+    fn look_at(&self, groups: &Groups<'_>) -> Result<(), Wrong> {
         let table = mountinfo::of(self.pid).map_err(unknown)?;
         let told = table.patiently(|| encode(&inside::judged(self, &table, groups))).map_err(unknown)?;
         decode(&told)
     }
+}
+
+/// The control groups of a container's first process.
+///
+/// # Errors
+/// They cannot be read.
+pub(crate) fn groups_of(pid: u32, system: &Node) -> Result<Groups<'_>, Wrong> {
+    let own = system.mounts().map_err(|why| Wrong::Unknown(format!("the device filter cannot be read: {why}")))?;
+    Groups::of(pid, own).map_err(unreadable)
 }
 
 /// The device numbers that a contract grants.
@@ -155,7 +168,7 @@ impl std::fmt::Display for Wrong {
 /// # Errors
 /// What is wrong with it.
 pub(crate) fn judged(
-    groups: &Groups,
+    groups: &Groups<'_>,
     granted: &[(u32, u32)],
     numbers: &Numbers,
     scratch: Option<&Path>,
@@ -196,10 +209,11 @@ pub(crate) fn judged(
 /// # Errors
 /// What is wrong with it.
 pub fn filter(pid: u32, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), Wrong> {
-    alone(&Groups::of(pid).map_err(unreadable)?, granted, numbers)
+    let own = mountinfo::own().map_err(unreadable)?;
+    alone(&Groups::of(pid, &own).map_err(unreadable)?, granted, numbers)
 }
 
-fn alone(groups: &Groups, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), Wrong> {
+fn alone(groups: &Groups<'_>, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(), Wrong> {
     judged(groups, granted, numbers, None)?;
     match groups.companion().map_err(|e| Wrong::Unknown(format!("its cgroup cannot be read: {e}")))? {
         Some(other) => Err(Wrong::Unfit(format!("process {other} is in its cgroup and would get the GPU too"))),
@@ -212,7 +226,7 @@ fn alone(groups: &Groups, granted: &[(u32, u32)], numbers: &Numbers) -> Result<(
 ///
 /// # Errors
 /// The place where it could.
-pub(crate) fn confined(groups: &Groups, mounts: &mountinfo::Table, base: &Path) -> Result<(), Wrong> {
+pub(crate) fn confined(groups: &Groups<'_>, mounts: &mountinfo::Table, base: &Path) -> Result<(), Wrong> {
     match groups.way_out(mounts, base).map_err(unknown)? {
         Some(place) => {
             let why = format!("the host's control groups are writable in the container, at {place}");

@@ -33,27 +33,27 @@ pub enum DeviceFilter {
     None,
 }
 
-/// The control groups of a process, and our mounts, where they are seen: read once for all that is asked.
+/// The control groups of a process, read once for all that is asked, and our mounts, where they are seen.
 #[derive(Debug)]
-pub struct Groups {
+pub struct Groups<'t> {
     pid: u32,
-    own: Table,
+    own: &'t Table,
     groups: Vec<u8>,
 }
 
-impl Groups {
-    /// Of a process.
+impl<'t> Groups<'t> {
+    /// Of a process, and our own mounts.
     ///
     /// # Errors
-    /// It is gone, or our own mounts cannot be read.
-    pub fn of(pid: u32) -> Result<Self, NodeError> {
-        Ok(Self { pid, own: mountinfo::own()?, groups: file::read(&format!("/proc/{pid}/cgroup"))? })
+    /// It is gone.
+    pub fn of(pid: u32, own: &'t Table) -> Result<Self, NodeError> {
+        Ok(Self { pid, own, groups: file::read(&format!("/proc/{pid}/cgroup"))? })
     }
 
     /// Our mounts.
     #[must_use]
-    pub fn own(&self) -> &Table {
-        &self.own
+    pub fn own(&self) -> &'t Table {
+        self.own
     }
 
     /// The filters that it is under.
@@ -283,19 +283,19 @@ fn below(mount: &Mount<'_>, path: &str) -> Option<String> {
 /// # Errors
 /// Why it cannot be told: that is not "empty".
 pub fn is_empty(cgroups_path: &str) -> Result<bool, String> {
-    is_empty_in(cgroups_path, |_, _| true)
+    is_empty_in(cgroups_path, &mountinfo::own().map_err(|e| e.to_string())?, |_, _| true)
 }
 
-/// The same of the hierarchies that hold device filters: nobody else would be under the filter of a container put there.
+/// The same of the hierarchies that hold device filters: nobody else would be under the filter of a container put there. `table`:
+/// our own mounts.
 ///
 /// # Errors
 /// As [`is_empty`].
-pub fn filters_nobody(cgroups_path: &str) -> Result<bool, String> {
-    is_empty_in(cgroups_path, holds_filters)
+pub fn filters_nobody(cgroups_path: &str, table: &Table) -> Result<bool, String> {
+    is_empty_in(cgroups_path, table, holds_filters)
 }
 
-fn is_empty_in(cgroups_path: &str, asked: fn(&Mount<'_>, bool) -> bool) -> Result<bool, String> {
-    let table = mountinfo::own().map_err(|e| e.to_string())?;
+fn is_empty_in(cgroups_path: &str, table: &Table, asked: fn(&Mount<'_>, bool) -> bool) -> Result<bool, String> {
     let own = file::read("/proc/self/cgroup").map_err(|e| e.to_string())?;
     let own: Vec<Group<'_>> = parse(&own).collect();
     let wanted = readings(cgroups_path)?;

@@ -12,6 +12,7 @@ use crate::error::NodeError;
 use crate::file_system::Mounted;
 use crate::landmarks::{Landmarks, is_within};
 use crate::look::{self, Blind, MAGIC, Seen};
+use crate::mountinfo::Table;
 use crate::{cgroup, devices, file, names, pci, process};
 
 /// Character major of DRM nodes (`admin-guide/devices.txt`).
@@ -32,6 +33,14 @@ pub struct Node {
 }
 
 impl Node {
+    /// The mounts that we see, as they were when they were first needed.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn mounts(&self) -> Result<&Table, String> {
+        self.mounted.table()
+    }
+
     /// Looks at nothing yet.
     #[must_use]
     pub fn new(host: &Host) -> Self {

@@ -9,7 +9,7 @@ use node::cgroup::{DeviceFilter, Groups, filters_nobody, is_empty, version_of_fi
 use node::{NodeError, mountinfo};
 
 fn filter(pid: u32) -> Result<DeviceFilter, NodeError> {
-    Groups::of(pid)?.filter()
+    Groups::of(pid, &mountinfo::own()?)?.filter()
 }
 
 /// A folder of the same name in each hierarchy, with a process in it; all gone afterwards.
@@ -68,7 +68,7 @@ fn a_group_is_empty_when_nothing_is_in_it_or_below() {
         assert_eq!(is_empty(&group.name), Ok(false), "{}", folder.display());
         let unified = version_of_filters().unwrap() == 2;
         let holds = folder.join("devices.list").exists() || unified && folder.join("cgroup.events").exists();
-        assert_eq!(filters_nobody(&group.name), Ok(!holds), "{}", folder.display());
+        assert_eq!(filters_nobody(&group.name, &mountinfo::own().unwrap()), Ok(!holds), "{}", folder.display());
         fs::create_dir(folder.join("below")).unwrap();
         group.enter(&folder.join("below"));
         assert_eq!(is_empty(&group.name), Ok(false), "below {}", folder.display());

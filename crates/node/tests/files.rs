@@ -10,7 +10,7 @@ use contract::config::Host;
 use contract::inventory::{DeviceNode, DriverGpu, Role};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{SFlag, makedev, mknod};
-use node::{InRoot, Places, Mode, TrustError, check_node, file_id, pci, read_trusted, write_atomic};
+use node::{InRoot, Mode, Places, TrustError, check_node, file_id, pci, read_trusted, write_atomic};
 use tempfile::TempDir;
 
 fn is_root(test: &str) -> bool {

@@ -53,7 +53,7 @@ pub(crate) fn to(
                 let help = "name the container's first process";
                 return Err(Refusal::new(Code::Policy, "broker-process", message, help).at("/pid", pid.to_string()));
             }
-            ledger.started(&key, &held(&ledger, &key)?, began)?;
+            ledger.started(&key, &held(&ledger, &key)?, began, None)?;
             Ok(json!({ "started": pid }))
         }
         Question::Release { key } => {
