@@ -7,6 +7,7 @@ mod budgets;
 pub mod contests;
 pub mod count;
 pub mod figures;
+pub mod grace;
 pub mod growth;
 pub mod peer;
 pub mod plot;

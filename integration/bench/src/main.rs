@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use bench::contests::{self, alone, at_once, crowded, machine, over, version};
+use bench::grace::Expedited;
 use bench::peer::Nvidia;
 use bench::report::{self, Measured};
 use bench::{count, figures, growth};
@@ -56,11 +57,13 @@ fn all(docs: &Path, rounds: usize) -> Result<()> {
     let peer = Nvidia::given().map_or("NVIDIA's runtime: not given (PEER=)".to_owned(), |peer| {
         format!("NVIDIA's runtime in cdi mode: {}", peer.version())
     });
+    let grace = Expedited::new();
     let head = vec![
         format!("{date}, quilt-gpu {}", env!("CARGO_PKG_VERSION")),
         machine(),
         format!("{}; {}", version(runc), version(crun)),
         peer,
+        grace.told(),
         "no GPU: a made-up node, whose driver files are stand-ins".to_owned(),
     ];
     let crowded = crowded();
