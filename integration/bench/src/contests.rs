@@ -110,6 +110,8 @@ pub fn alone(rounds: usize) -> Result<Race> {
 pub const MOUNTS: &str = "quilt-gpu create, 1 GPU, 1,000 mounts";
 /// The same by the peer.
 pub const MOUNTS_PEER: &str = "NVIDIA create, 1 GPU, 1,000 mounts";
+/// Over a real low-level runtime: of what quilt-gpu adds, this much is being there when it has ended.
+pub const WAITING: &str = "the same edits, by a static program that only waits";
 /// On a node that is full but for what is asked for.
 pub const HELD: &str = "quilt-gpu create, the last of 112 MIG instances";
 
@@ -160,6 +162,7 @@ pub fn over(runtime: &Path, rounds: usize) -> Result<Race> {
         bare("bare (A/A)", &plain),
         bare("the edits already in config.json", &ready),
         bare("the edits already in config.json (A/A)", &ready),
+        Entrant::new(WAITING, || peer::waiting(&ready)).before(|| ready.put_back()).after(|| removed(&ready, runtime)),
         real("quilt-gpu, no GPU", &plain, plain.runtime(), plain.runtime()),
         real("quilt-gpu, 1 GPU", &one, one.runtime(), one.runtime()),
         real("quilt-gpu, 1 GPU (A/A)", &one, one.runtime(), one.runtime()),

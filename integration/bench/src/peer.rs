@@ -57,6 +57,14 @@ pub fn floor(scene: &Scene<'_>, verb: Verb, document: &Path) -> Command {
     command
 }
 
+/// The floor that only waits for the low-level runtime.
+#[must_use]
+pub fn waiting(scene: &Scene<'_>) -> Command {
+    let mut command = scene.by(&scene.runtime().with_file_name("quilt-floor"), Verb::Create);
+    command.env("QUILT_FLOOR_RUNTIME", &scene.node().low_level).env("QUILT_FLOOR_WAITS", "1");
+    command
+}
+
 /// NVIDIA's runtime and its hooks.
 #[derive(Clone, Debug)]
 pub struct Nvidia {

@@ -7,6 +7,7 @@ use std::path::Path;
 use integration::Result;
 
 use crate::budgets;
+use crate::contests::WAITING;
 use crate::figures::Figure;
 use crate::growth::Growth;
 use crate::plot;
@@ -157,6 +158,9 @@ fn added(page: &mut String, race: &Race) {
         "\nOver the same edits already in `config.json`: quilt-gpu {:+.2} ms ({:+.2} to {:+.2})",
         own.at, own.low, own.high
     );
+    if let Some(least) = over_of(race, WAITING, same) {
+        let _ = write!(page, ", of which a static program that only waits takes {:+.2} ms", least.at);
+    }
     for name in ["NVIDIA, 1 GPU, no hooks", "NVIDIA, 1 GPU, 3 hooks"] {
         if let Some(peer) = over_of(race, name, same) {
             let _ = write!(page, "; {name} {:+.2} ms, {:.1} times as much", peer.at, peer.at / own.at);

@@ -2,7 +2,8 @@
 //! reads `config.json`, puts in what a CDI document (JSON, its first device) says, and writes the file; then, and for every
 //! other verb, it becomes the low-level runtime. It judges nothing, keeps nothing, and what it loses of a spec it loses.
 //!
-//! `QUILT_FLOOR_RUNTIME` is the low-level runtime, `QUILT_FLOOR_CDI` the document.
+//! `QUILT_FLOOR_RUNTIME` is the low-level runtime, `QUILT_FLOOR_CDI` the document. With `QUILT_FLOOR_WAITS` it changes nothing and
+//! stays until the low-level runtime has ended: the least of whoever looks at what was made.
 #![allow(clippy::print_stderr)]
 
 use std::error::Error;
@@ -14,6 +15,9 @@ use serde_json::{Map, Value, json};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if std::env::var_os("QUILT_FLOOR_WAITS").is_some() {
+        wait(&words);
+    }
     let bundle = words.iter().position(|word| word == "--bundle").and_then(|at| words.get(at + 1));
     let edited = match bundle {
         Some(bundle) if words.iter().any(|word| word == "create") => edited(Path::new(bundle)),
@@ -22,6 +26,12 @@ fn main() {
     let failed = edited.map_or_else(|error| error, |()| become_runtime(&words));
     eprintln!("quilt-floor: {failed}");
     std::process::exit(1);
+}
+
+fn wait(words: &[String]) -> ! {
+    let runtime = std::env::var_os("QUILT_FLOOR_RUNTIME").unwrap_or_default();
+    let status = Command::new(runtime).args(words).status();
+    std::process::exit(status.ok().and_then(|status| status.code()).unwrap_or(1));
 }
 
 fn become_runtime(words: &[String]) -> Box<dyn Error> {
