@@ -8,30 +8,38 @@ use crate::findings::Findings;
 use crate::setting::Setting;
 
 /// Properties of the container's systemd unit (runc and crun pass them on), by how their names begin: what devices it
-/// may open, what is run or mounted, which other units come with it, and which cgroup it is in.
+/// may open, what is run or mounted, which other units come or go with it, which processes and cgroup are its own, and what
+/// the machine does when it ends.
 const UNIT: &str = "org.systemd.property.";
 const UNIT_UNSAFE: &[&str] = &[
     "BPF",
     "Bind",
+    "Conflicts",
     "Delegate",
     "Device",
     "Exec",
     "Extension",
+    "FailureAction",
     "IPEgressFilter",
     "IPIngressFilter",
+    "JobTimeoutAction",
     "JoinsNamespace",
     "Load",
     "Mount",
     "OnFailure",
     "OnSuccess",
+    "PID",
     "PartOf",
     "PrivateDevices",
+    "PropagatesStopTo",
     "Requires",
     "Requisite",
     "Root",
     "SetCredential",
     "Slice",
     "Standard",
+    "StartLimitAction",
+    "SuccessAction",
     "Temporary",
     "Upholds",
     "Wants",

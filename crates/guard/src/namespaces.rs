@@ -38,6 +38,7 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
         out.note("ns-hostpid", AT, if processes::lead_out(setting) { processes::NO_BOUNDARY } else { of_nobody });
     }
     cgroup(setting, out);
+    cache_class(setting, out);
     if let Some(resources) = setting.case.spec.path(&["linux", "resources"]) {
         out.refusals.extend(unified(resources, "/linux/resources"));
     }
@@ -102,6 +103,19 @@ fn cgroup(setting: &Setting<'_>, out: &mut Findings) {
         let help = "let the engine choose it, or end it with the container's id";
         let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, help);
         out.add(setting.weigh(refusal), &"/linux/cgroupsPath", path);
+    }
+}
+
+/// A class of resctrl by its name. crun goes where the name leads, out of resctrl too, and moves the first process into the group
+/// that it finds there: the one of version 1 that nothing filters.
+fn cache_class(setting: &Setting<'_>, out: &mut Findings) {
+    let Some(name) = setting.case.spec.path(&["linux", "intelRdt", "closID"]).and_then(Node::as_str) else { return };
+    // `/` alone is the class of everybody.
+    if matches!(name, "." | "..") || (name != "/" && name.contains('/')) {
+        let message =
+            "the name of the class is a path, and the container's first process would be moved to where it leads";
+        let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-path", message, "name a class without . and /");
+        out.refuse(refusal.at("/linux/intelRdt/closID", name));
     }
 }
 

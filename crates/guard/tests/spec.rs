@@ -189,6 +189,14 @@ fn annotations() {
         ("org.systemd.property.BPFProgram", UNSAFE_NOTE),
         ("org.systemd.property.Slice", UNSAFE_NOTE),
         ("org.systemd.property.RootDirectory", UNSAFE_NOTE),
+        // Other units end, the machine does, or processes of others come in.
+        ("org.systemd.property.Conflicts", UNSAFE_NOTE),
+        ("org.systemd.property.PropagatesStopTo", UNSAFE_NOTE),
+        ("org.systemd.property.SuccessAction", UNSAFE_NOTE),
+        ("org.systemd.property.FailureAction", UNSAFE_NOTE),
+        ("org.systemd.property.JobTimeoutAction", UNSAFE_NOTE),
+        ("org.systemd.property.StartLimitAction", UNSAFE_NOTE),
+        ("org.systemd.property.PIDs", UNSAFE_NOTE),
         ("run.oci.seccomp.plugins", UNSAFE_NOTE),
         ("run.oci.seccomp.receiver", UNSAFE_NOTE),
         ("run.oci.hooks.stdout", UNSAFE_NOTE),
@@ -274,6 +282,23 @@ fn cgroup_paths() {
         check(&Spec { more_linux: format!(r#","cgroupsPath":"{path}""#), ..Spec::default() }, expected);
     }
     check(&Spec { more_linux: r#","cgroupsPath":null"#.into(), ..Spec::default() }, "ok");
+}
+
+/// crun 1.28 writes the first process into the group that the name leads to, from the folder of resctrl on.
+#[test]
+fn classes_of_cache() {
+    for (name, expected) in [
+        ("gold", "ok"),
+        ("", "ok"),
+        ("/", "ok"),
+        ("..gold", "ok"),
+        ("..", "UNSAFE_SPEC cgroup-path"),
+        (".", "UNSAFE_SPEC cgroup-path"),
+        ("../cgroup/devices", "UNSAFE_SPEC cgroup-path"),
+        ("gold/mon_groups/x", "UNSAFE_SPEC cgroup-path"),
+    ] {
+        check(&Spec { more_linux: format!(r#","intelRdt":{{"closID":"{name}"}}"#), ..Spec::default() }, expected);
+    }
 }
 
 #[test]
