@@ -102,7 +102,7 @@ fn shows_ours(setting: &Setting<'_>, layer: &str, points: &[String], depth: usiz
             if let Some(depth) = depth.checked_sub(1) {
                 notes = stacked(setting, &dir.real, &dir.fs, depth)?;
             }
-            let others = setting.machine.system.other_names(&dir.real, false);
+            let others = setting.machine.system.other_names(&dir.real, false, &|_| true);
             names.extend(others.map_err(|why| unjudgeable(setting, layer, &why))?.into_iter().map(|name| name.real));
             names.push(dir.real);
         }

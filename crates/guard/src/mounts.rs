@@ -41,7 +41,8 @@ pub(crate) struct Source<'s> {
 
 impl<'s> Source<'s> {
     fn of(setting: &Setting<'_>, real: &'s str, how: Bind) -> Result<Self, Refusal> {
-        let names = setting.machine.system.other_names(real, how.recursive);
+        let near = |name: &str| places::is_near(setting, name);
+        let names = setting.machine.system.other_names(real, how.recursive, &near);
         Ok(Self { real, how, names: names.map_err(|why| unjudgeable(setting, real, &why))? })
     }
 

@@ -89,6 +89,13 @@ pub(crate) fn judge(setting: &Setting<'_>, source: &Source<'_>, fs: &FileSystem)
     Ok(notes)
 }
 
+/// Whether a name is one that judges what is mounted inside a source: on the way to a folder or program of ours, or in one.
+pub(crate) fn is_near(setting: &Setting<'_>, name: &str) -> bool {
+    let near = |place: &str| paths::below(place, name).is_some() || paths::below(name, place).is_some();
+    let programs = || setting.case.programs.iter().any(|program| near(program));
+    CDI.iter().any(|folder| near(folder)) || programs() || setting.own_folders().any(|folder| near(&folder))
+}
+
 /// Writing what runs as root is being root. Where containers have no boundary anyway their own row says so.
 fn ours(setting: &Setting<'_>, real: &str, how: Bind) -> Verdict {
     if !how.writable || setting.privileged {

@@ -119,11 +119,12 @@ pub trait System {
     /// # Errors
     /// What was attempted, and the cause.
     fn filters_shown(&self, real: &str) -> Result<Vec<String>, String>;
-    /// What else the parts of a mount source are called, those of the mounts inside it as well where they show.
+    /// What else the parts of a mount source are called, those of the mounts inside it as well where they show. Of these only the
+    /// names that are `near` have to be told.
     ///
     /// # Errors
     /// What was attempted, and the cause.
-    fn other_names(&self, real: &str, recursive: bool) -> Result<Vec<Name>, String>;
+    fn other_names(&self, real: &str, recursive: bool, near: &dyn Fn(&str) -> bool) -> Result<Vec<Name>, String>;
     /// Where procfs, sysfs and binfmt_misc are mounted inside a folder: paths relative to it, rising.
     ///
     /// # Errors

@@ -9,34 +9,63 @@ use crate::mountinfo::Mount;
 /// does not reach them.
 const KERNELS: [&str; 3] = ["binfmt_misc", "proc", "sysfs"];
 
-/// Other names of what lies at a resolved path, and, with `recursive`, of what is mounted inside.
-pub(crate) fn others(mounts: &[Mount<'_>], real: &str, recursive: bool) -> Vec<Name> {
-    let whole = part(mounts, real).map(|(dev, path)| (dev, path, String::new()));
+/// Other names of what lies at a resolved path, and, with `recursive`, of what is mounted inside: of that only those that are
+/// `near`. A machine may show one folder a thousand times, and each is called by the names of all.
+pub(crate) fn others(mounts: &[Mount<'_>], real: &str, recursive: bool, near: &dyn Fn(&str) -> bool) -> Vec<Name> {
+    let mut found = Found { mounts, real, recursive, names: Vec::new() };
+    if let Some((dev, path)) = part(mounts, real) {
+        mounts.iter().for_each(|other| found.add((dev, &path, ""), other, &|_| true));
+    }
     let inside = mounts.iter().filter(|_| recursive).filter_map(|mount| {
         let rest = below(&mount.point, real).filter(|rest| !rest.is_empty())?;
-        Some((mount.dev, mount.root.to_string(), rest.to_owned()))
+        Some((mount.dev, &*mount.root, rest))
     });
-    let mut names = Vec::new();
-    for (dev, path, rest) in whole.into_iter().chain(inside) {
-        for other in mounts.iter().filter(|other| other.dev == dev) {
-            let (rest, name, lies) = if let Some(below) = below(&path, &other.root) {
-                (rest.clone(), joined(&other.point, below), path.as_str())
-            } else if let Some(below) = below(&other.root, &path) {
-                (joined(&rest, below).trim_start_matches('/').to_owned(), other.point.to_string(), &*other.root)
-            } else {
-                continue;
-            };
-            let place = joined(real, &rest);
-            // What is covered at either place is not seen there.
-            let is_seen = |at: &str| part(mounts, at).is_some_and(|(of, path)| of == dev && path == lies);
-            if name != place && is_seen(&name) && (!recursive || is_seen(&place)) {
-                names.push(Name { rest, real: name });
-            }
-        }
+    // A name that is near begins with a mount point that is.
+    let mut at: Option<Vec<&Mount<'_>>> = None;
+    for part in inside {
+        let at = at.get_or_insert_with(|| mounts.iter().filter(|other| near(&other.point)).collect());
+        at.iter().for_each(|other| found.add(part, other, near));
     }
+    let mut names = found.names;
     contract::order::sort(&mut names);
     names.dedup();
     names
+}
+
+struct Found<'m> {
+    mounts: &'m [Mount<'m>],
+    real: &'m str,
+    recursive: bool,
+    names: Vec<Name>,
+}
+
+impl Found<'_> {
+    /// Adds what a part (its device, its path there, and where it is in the source) is called below another mount point.
+    fn add(&mut self, (dev, path, rest): ((u32, u32), &str, &str), other: &Mount<'_>, near: &dyn Fn(&str) -> bool) {
+        if other.dev != dev {
+            return;
+        }
+        let (rest, name, lies) = if let Some(below) = below(path, &other.root) {
+            (rest.to_owned(), joined(&other.point, below), path)
+        } else if let Some(below) = below(&other.root, path) {
+            (joined(rest, below).trim_start_matches('/').to_owned(), other.point.to_string(), &*other.root)
+        } else {
+            return;
+        };
+        let place = joined(self.real, &rest);
+        // What is covered at either place is not seen there.
+        let is_seen = |at: &str| part(self.mounts, at).is_some_and(|(of, path)| of == dev && path == lies);
+        if name != place && near(&name) && is_seen(&name) && (!self.recursive || is_seen(&place)) {
+            self.names.push(Name { rest, real: name });
+        }
+    }
+}
+
+/// Names of a part of a file system, where it is seen.
+pub(crate) fn of_part(mounts: &[Mount<'_>], dev: (u32, u32), path: &str) -> Vec<String> {
+    let shown = mounts.iter().filter(|mount| mount.dev == dev);
+    let names = shown.filter_map(|mount| Some(joined(&mount.point, below(path, &mount.root)?)));
+    names.filter(|name| part(mounts, name).is_some_and(|(of, lies)| of == dev && lies == path)).collect()
 }
 
 /// Where file systems of the kernel's are mounted inside a folder.
@@ -75,7 +104,7 @@ mod tests {
         10 1 254:0 /run/x /mnt/x rw - ext4 /dev/vda rw\n";
 
     fn told(real: &str, recursive: bool) -> Vec<String> {
-        let names = others(&parse(MOUNTS), real, recursive);
+        let names = others(&parse(MOUNTS), real, recursive, &|_| true);
         names.into_iter().map(|name| format!("{}={}", name.rest, name.real)).collect()
     }
 
@@ -107,6 +136,43 @@ mod tests {
         {
             assert!(all.contains(&name.to_owned()), "{name}: {all:?}");
         }
+    }
+
+    #[test]
+    fn names_of_a_part() {
+        let mounts = parse(MOUNTS);
+        for (dev, path, expected) in [
+            ((254, 0), "/data/q/a", &["/data/q/a", "/sysroot/data/q/a", "/srv/q/a"][..]),
+            ((0, 31), "/sys", &["/proc/sys", "/var/lib/docker/volumes/v/_data/sys"]),
+            // Covered in the place of that name.
+            ((254, 0), "/run/x", &["/sysroot/run/x", "/mnt/x"]),
+            ((0, 99), "/", &[]),
+        ] {
+            assert_eq!(of_part(&mounts, dev, path), expected, "{dev:?} {path}");
+        }
+    }
+
+    #[test]
+    fn names_of_parts_are_told_where_they_are_near() {
+        let names = others(&parse(MOUNTS), "/", true, &|name| is_within("/run/quilt-gpu", name));
+        let names: Vec<_> = names.into_iter().map(|name| format!("{}={}", name.rest, name.real)).collect();
+        assert_eq!(names, ["=/sysroot", "data/q=/srv/q", "sysroot=/", "var/lib/kubelet/sub/0=/run/quilt-gpu"]);
+    }
+
+    /// By counting, not by time: how often a name is asked about, of a folder that is shown that many times.
+    #[test]
+    fn a_folder_that_is_shown_often_does_not_multiply() {
+        let times = 400;
+        let shown = |at: usize| format!("{} 1 0:40 /d /srv/{at} rw - tmpfs tmpfs rw\n", at + 20);
+        let table: String = (0..times).map(shown).collect();
+        let bytes = [MOUNTS, table.as_bytes()].concat();
+        let asked = std::cell::Cell::new(0);
+        let near = |name: &str| {
+            asked.set(asked.get() + 1);
+            is_within("/run/quilt-gpu", name)
+        };
+        assert_eq!(others(&parse(&bytes), "/", true, &near).len(), 4);
+        assert!(asked.get() < 2 * times, "{}", asked.get());
     }
 
     #[test]

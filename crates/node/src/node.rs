@@ -155,8 +155,8 @@ impl System for Node {
         points.as_ref().map(|points| points.iter().filter_map(shown).collect()).map_err(String::clone)
     }
 
-    fn other_names(&self, real: &str, recursive: bool) -> Result<Vec<Name>, String> {
-        Ok(names::others(&self.mounted.table()?.mounts(), real, recursive))
+    fn other_names(&self, real: &str, recursive: bool, near: &dyn Fn(&str) -> bool) -> Result<Vec<Name>, String> {
+        Ok(names::others(&self.mounted.table()?.mounts(), real, recursive, near))
     }
 
     fn kernels_inside(&self, real: &str) -> Result<Vec<String>, String> {

@@ -361,7 +361,7 @@ impl System for World {
         Ok(shown.filter_map(|(point, _)| below(point, real).map(str::to_owned)).collect())
     }
 
-    fn other_names(&self, _real: &str, _recursive: bool) -> Result<Vec<Name>, String> {
+    fn other_names(&self, _real: &str, _recursive: bool, _near: &dyn Fn(&str) -> bool) -> Result<Vec<Name>, String> {
         Ok(Vec::new())
     }
 

@@ -234,7 +234,7 @@ impl System for Fake {
         Ok(self.groups.iter().filter_map(rest).collect())
     }
 
-    fn other_names(&self, real: &str, _: bool) -> Result<Vec<Name>, String> {
+    fn other_names(&self, real: &str, _: bool, _: &dyn Fn(&str) -> bool) -> Result<Vec<Name>, String> {
         self.ask("names");
         Ok(self.names.get(real).cloned().unwrap_or_default())
     }
