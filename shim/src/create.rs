@@ -18,7 +18,7 @@ use crate::bundle::{self, Bundle};
 use crate::compat;
 use crate::container::Container;
 use crate::cuda;
-use crate::decide::{Decision, decide};
+use crate::decide::{By, Decision, decide};
 use crate::edits;
 use crate::fallback::Turn;
 use crate::grant;
@@ -318,20 +318,36 @@ impl<'a> Making<'a> {
             }
             _ => {}
         }
+        let may_change = sources::may_change(&decision.spec, &bundle.path.to_string_lossy());
         let watched = contract.is_some()
             || (verb == Verb::Create
                 && self.verifies()
                 && ledger.is_some()
-                && (changed
-                    || bundle.loose.is_some()
-                    || sources::may_change(&decision.spec, &bundle.path.to_string_lossy())));
+                && (changed || bundle.loose.is_some() || may_change));
         let Edits { mounts: placed, masked, .. } = edits;
         let whole = changed || bundle.loose.is_some();
         let numbers = match &decision.judgement.gpus {
             None if watched && whole && contract.is_none() => Numbers::read(system).unwrap_or(numbers),
             _ => numbers,
         };
-        Ok(watched.then_some(Made { container, decision, system, contract, numbers, placed, masked, changed: whole }))
+        let by = By {
+            bundle: &bundle.path,
+            ways: self.ways,
+            program: Some(&container.low_level),
+            call: Some(guard::Call { id: container.call.id, no_pivot: container.call.has("no-pivot") }),
+        };
+        let by = may_change.then_some(by);
+        Ok(watched.then_some(Made {
+            container,
+            decision,
+            system,
+            contract,
+            numbers,
+            placed,
+            masked,
+            changed: whole,
+            by,
+        }))
     }
 
     /// Whether something is opened or closed; a variable alone does neither.

@@ -6,7 +6,7 @@ use contract::config::Profile;
 use contract::json::{Node, Value};
 use contract::request::Asked;
 use contract::{Code, Note, Refusal};
-use guard::{Case, Judgement, System};
+use guard::{Case, Judgement, LowLevel, System};
 
 use crate::docker_gpus;
 use crate::injected::Judged;
@@ -69,30 +69,9 @@ pub(crate) fn decide<'a>(
     };
     // A request that is malformed is still a request: the stricter column of the table counts.
     let gpu_asked = !matches!(asked, Ok(Asked::Nothing));
-    let (own, dev_root) = (setup.own_paths(), setup.config.host.dev_root());
-    let [_, log, _] = &own;
-    let asking = words::way_to_ask(&spec, &setup.config.request);
-    let policy = &setup.config.policy;
-    let (programs, hooks) = (setup.programs(low_level.program.as_deref()), hooks(setup));
-    let exceptions = setup.config.allow.0.as_slice();
-    let case = Case {
-        spec: &spec,
-        bundle: &bundle.to_string_lossy(),
-        gpu_asked,
-        asking: &asking,
-        low_level: low_level.ways,
-        policy,
-        own_paths: &own,
-        log_path: log,
-        programs: &programs,
-        hooks: &hooks,
-        replaced: &replaced,
-        dev_root: &dev_root,
-        exceptions,
-        workload: words::attested(&spec, bundle),
-        call,
-    };
-    let mut judgement = guard::judge(&case, system);
+    let own = setup.own_paths();
+    let by = By { bundle, ways: low_level.ways, program: low_level.program.as_deref(), call };
+    let mut judgement = judgement(&spec, gpu_asked, &replaced, &own, &by, setup, system);
     let mut refusals = std::mem::take(&mut judgement.refusals);
     judgement.notes.extend(notes);
     judgement.notes.extend(words::unknown_variables(&spec, &setup.config.request));
@@ -120,6 +99,46 @@ pub(crate) fn decide<'a>(
         judgement.notes.push(Note::new("no-device-filter", "", message));
     }
     Decision { spec, asked, own, judgement, refusals }
+}
+
+/// Where a spec lies, and what will run it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct By<'a> {
+    pub(crate) bundle: &'a Path,
+    pub(crate) ways: LowLevel,
+    pub(crate) program: Option<&'a Path>,
+    pub(crate) call: Option<guard::Call<'a>>,
+}
+
+/// The guard's judgement on a spec.
+pub(crate) fn judgement(
+    spec: &Node<'_>,
+    gpu_asked: bool,
+    replaced: &[usize],
+    own: &[String; 3],
+    by: &By<'_>,
+    setup: &Setup,
+    system: &dyn System,
+) -> Judgement {
+    let [_, log, _] = own;
+    let case = Case {
+        spec,
+        bundle: &by.bundle.to_string_lossy(),
+        gpu_asked,
+        asking: &words::way_to_ask(spec, &setup.config.request),
+        low_level: by.ways,
+        policy: &setup.config.policy,
+        own_paths: own,
+        log_path: log,
+        programs: &setup.programs(by.program),
+        hooks: &hooks(setup),
+        replaced,
+        dev_root: &setup.config.host.dev_root(),
+        exceptions: setup.config.allow.0.as_slice(),
+        workload: words::attested(spec, by.bundle),
+        call: by.call,
+    };
+    guard::judge(&case, system)
 }
 
 /// Programs that hooks may run: those that the operator names, and our own, which engines put in by themselves.

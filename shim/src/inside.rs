@@ -8,6 +8,7 @@ use guard::{Object, System};
 use node::cgroup::Groups;
 use node::{Inside, Places, mountinfo};
 
+use crate::moved;
 use crate::verify::{Created, Wrong, confined, unknown};
 
 /// Looks at everything but the device filter.
@@ -30,6 +31,9 @@ pub(crate) fn judged(created: &Created<'_>, table: &mountinfo::Table, groups: &G
         if complete {
             masks(created, &inside)?;
         }
+    }
+    if let Some(by) = created.by.as_ref().filter(|_| judgement.sealed) {
+        moved::judged(created, by, &inside, groups.own())?;
     }
     if judgement.sealed
         && let Some(place) = inside.shows(&created.decision.own, groups.own()).map_err(unknown)?

@@ -30,6 +30,7 @@ mod looked;
 mod lowlevel;
 mod made;
 mod managing;
+mod moved;
 mod named;
 #[cfg(all(panic = "abort", target_feature = "crt-static", target_env = "gnu"))]
 mod no_locale;

@@ -12,7 +12,7 @@ use node::{Node, process};
 use crate::argv::Verb;
 use crate::broker;
 use crate::container::Container;
-use crate::decide::Decision;
+use crate::decide::{By, Decision};
 use crate::handover::{self, Words};
 use crate::record;
 use crate::restore;
@@ -31,6 +31,8 @@ pub(crate) struct Made<'a> {
     pub(crate) masked: Vec<String>,
     /// Its device list or its mounts are ours; otherwise only the sources of its mounts may be others than were judged.
     pub(crate) changed: bool,
+    /// By what its binds were judged, where their sources may be others by now.
+    pub(crate) by: Option<By<'a>>,
 }
 
 impl Made<'_> {
@@ -108,6 +110,7 @@ impl Made<'_> {
             placed: self.contract.as_ref().map_or_else(Vec::new, |contract| placed(&self.placed, contract)),
             masked: &self.masked,
             changed: self.changed || self.contract.is_some(),
+            by: self.by,
             setup,
         };
         match created.verify() {

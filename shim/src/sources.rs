@@ -28,11 +28,19 @@ const ANYBODYS: [&str; 4] = ["/dev/shm", "/dev/mqueue", "/dev/hugepages", "/sys/
 /// Whether whoever can write in a folder on the way could have put something else behind a source that was judged.
 pub(crate) fn may_change(spec: &Node<'_>, bundle: &str) -> bool {
     let mounts = spec.get("mounts").map(Node::items).unwrap_or_default();
-    mounts.iter().any(|mount| {
+    let is_overlay = |mount: &Node<'_>| mount.get("type").and_then(Node::as_str) == Some("overlay");
+    changeable(spec, bundle).next().is_some() || mounts.iter().any(is_overlay)
+}
+
+/// The binds of which that is so, with their positions and sources.
+pub(crate) fn changeable<'n>(spec: &'n Node<'_>, bundle: &str) -> impl Iterator<Item = (usize, &'n str)> {
+    let mounts = spec.get("mounts").map(Node::items).unwrap_or_default();
+    mounts.iter().enumerate().filter_map(move |(index, mount)| {
         let text = |key| mount.get(key).and_then(Node::as_str).unwrap_or_default();
         let options = mount.get("options").map(Node::items).unwrap_or_default();
         let bind = options.iter().any(|option| matches!(option.as_str(), Some("bind" | "rbind")));
-        text("type") == "overlay" || ((bind || text("type") == "bind") && !is_engines(text("source"), bundle))
+        let changes = (bind || text("type") == "bind") && !is_engines(text("source"), bundle);
+        changes.then(|| (index, text("source")))
     })
 }
 

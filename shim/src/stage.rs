@@ -272,6 +272,7 @@ fn granted(
         placed: contract.map_or_else(Vec::new, |contract| placed(&edits.mounts, contract)),
         masked: &edits.masked,
         changed: true,
+        by: None,
         setup,
     };
     created.verify().or_else(|wrong| match wrong {
@@ -346,6 +347,7 @@ fn without_contract(
         placed: Vec::new(),
         masked: &[],
         changed: true,
+        by: None,
         setup,
     };
     created.look().or_else(|wrong| match wrong {

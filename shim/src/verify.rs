@@ -8,7 +8,7 @@ use guard::Numbers;
 use node::cgroup::{DeviceFilter, Groups};
 use node::{Node, mountinfo};
 
-use crate::decide::Decision;
+use crate::decide::{By, Decision};
 use crate::inside;
 use crate::setup::Setup;
 
@@ -35,6 +35,8 @@ pub(crate) struct Created<'a> {
     pub(crate) masked: &'a [String],
     /// Its device list or its mounts are what we made of them; otherwise only its mounts' sources may have changed.
     pub(crate) changed: bool,
+    /// By what its binds are judged once more, right after it was made: what lies behind their sources may be something else.
+    pub(crate) by: Option<By<'a>>,
     pub(crate) setup: &'a Setup,
 }
 

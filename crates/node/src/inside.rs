@@ -15,7 +15,7 @@ use crate::in_root::InRoot;
 use crate::landmarks::{is_within, part};
 use crate::look::PATIENCE;
 use crate::mountinfo::{Mount, Table};
-use crate::{devices, file, sys};
+use crate::{devices, file, names, sys};
 
 /// File systems that answer by themselves; another one may be a server's that is dead.
 const OWN_ANSWER: [&str; 16] = [
@@ -45,6 +45,17 @@ const EMPTY: &str = "/.empty-directory";
 
 /// A character device at a mount point, and its number.
 pub type NodeAt<'p> = (&'p str, (u32, u32));
+
+/// What a container has at one of its paths.
+#[derive(Debug, PartialEq, Eq)]
+pub enum At<'m> {
+    /// Nothing, or something of its root file system.
+    Root,
+    /// Something inside another mount.
+    Within,
+    /// A mount: device of the file system, and the part of it that is shown.
+    Mount((u32, u32), &'m str),
+}
 
 /// A container's mounts, and its root.
 #[derive(Debug)]
@@ -171,6 +182,21 @@ impl<'t> Inside<'t> {
         real.is_some_and(|real| is_within(point, &real))
     }
 
+    /// What is at a path of the container's.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub fn at(&self, path: &str) -> Result<At<'_>, NodeError> {
+        let Some(handle) = self.root.find(path)? else { return Ok(At::Root) };
+        let Some(mount) = self.mount_of(&handle) else { return Ok(At::Within) };
+        let is_root = self.mount_of(self.root.handle()).is_some_and(|root| root.id == mount.id);
+        Ok(match self.real(&handle) {
+            _ if is_root => At::Root,
+            Some(real) if real == mount.point => At::Mount(mount.dev, &mount.root),
+            _ => At::Within,
+        })
+    }
+
     /// Why a path is not masked, as `maskedPaths` wants it: a file by the host's `/dev/null`, a folder by an empty one that
     /// nobody can write. Nothing where nothing is.
     ///
@@ -224,6 +250,12 @@ impl<'t> Inside<'t> {
 }
 
 impl Table {
+    /// What a part of a file system is called here.
+    #[must_use]
+    pub fn names_of(&self, dev: (u32, u32), path: &str) -> Vec<String> {
+        names::of_part(&self.mounts(), dev, path)
+    }
+
     /// Does some work that looks at what these mounts show: in a child process with a limited time where one of them may
     /// never answer.
     ///

@@ -30,7 +30,7 @@ pub use driver::facts;
 pub use error::NodeError;
 pub use file::{file_id, id, read_bounded, real_path};
 pub use in_root::InRoot;
-pub use inside::{Inside, NodeAt};
+pub use inside::{At, Inside, NodeAt};
 pub use node::Node;
 pub use places::Places;
 pub use sys::{handed_socket, harden, has_mount_attributes, label, random_hex128};
