@@ -100,6 +100,10 @@ impl System for Led<'_> {
         self.node.misc()
     }
 
+    fn disks(&self) -> Result<Vec<(u32, u32)>, String> {
+        self.node.disks()
+    }
+
     fn same_file(&self, a: &str, b: &str) -> bool {
         self.node.same_file(a, b)
     }

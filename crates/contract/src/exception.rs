@@ -15,6 +15,7 @@ pub const EXCUSABLE: &[&str] = &[
     "cap",
     "cgroup-path",
     "cgroup-wildcard",
+    "device-disk",
     "device-path",
     "hook",
     "mount-control-socket",

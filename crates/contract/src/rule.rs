@@ -84,8 +84,22 @@ impl Rule {
         match self.kind {
             Kind::All => true,
             Kind::Block => false,
-            Kind::Char => self.major.is_none_or(|m| m == major) && self.minor.is_none_or(|m| m == minor),
+            Kind::Char => self.has(major, minor),
         }
+    }
+
+    /// Whether the rule speaks about this block device.
+    #[must_use]
+    pub fn matches_block(&self, major: u32, minor: u32) -> bool {
+        match self.kind {
+            Kind::All => true,
+            Kind::Block => self.has(major, minor),
+            Kind::Char => false,
+        }
+    }
+
+    fn has(&self, major: u32, minor: u32) -> bool {
+        self.major.is_none_or(|m| m == major) && self.minor.is_none_or(|m| m == minor)
     }
 }
 

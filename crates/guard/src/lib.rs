@@ -7,6 +7,7 @@
 mod annotations;
 mod capabilities;
 mod devices;
+mod disks;
 mod findings;
 mod groups;
 mod image;

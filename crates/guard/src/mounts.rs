@@ -6,6 +6,7 @@
 use contract::json::Node;
 use contract::{Code, Refusal};
 
+use crate::disks;
 use crate::findings::{Findings, MOST_ITEMS, Verdict};
 use crate::groups::{Groups, OWN, ReadOnly};
 use crate::layers;
@@ -161,6 +162,11 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, seen: &mut Seen, o
             let verdict = seen.groups.whole(setting, index, mount).map_err(|why| unjudgeable(setting, kind, &why));
             out.add(verdict.map(|()| Vec::new()), &at_type, kind);
         }
+        _ if !setting.hardened() && !setting.sys_admin => {
+            let source = out.text(mount, "source", &place).unwrap_or_default();
+            let verdict = disks::mounted(setting, source);
+            out.add(verdict, &format_args!("{place}/source"), source);
+        }
         _ if setting.hardened() && !kind.is_empty() && !PLAIN_TYPES.contains(&kind) => {
             let message = "a file system of this type can hold device nodes";
             let help = "mount it on the host and bind a folder of it";
@@ -241,7 +247,7 @@ fn behind(setting: &Setting<'_>, path: &str, how: Bind, seen: &mut Seen) -> Verd
             Ok(false) => Ok(Vec::new()),
             Err(why) => Err(unreadable(&why)),
         },
-        Object::Block => Ok(Vec::new()),
+        Object::Block { .. } => Ok(Vec::new()),
         Object::Dir(dir) => {
             let source = Source::of(setting, &dir.real, how)?;
             let mut notes = folder(setting, &dir, &source)?;

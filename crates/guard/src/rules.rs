@@ -4,6 +4,7 @@ use contract::json::{Node, Value, pointer_token};
 use contract::rule::{Access, Kind, Rule};
 use contract::{Code, Refusal};
 
+use crate::disks;
 use crate::findings::{Findings, MOST_ITEMS};
 use crate::numbers::{DRM, DRM_MINORS, MEM, MISC, Numbers};
 use crate::setting::Setting;
@@ -168,6 +169,9 @@ pub(crate) fn judge(setting: &Setting<'_>, rules: &[Rule], out: &mut Findings) -
                 Ok(false) => {}
                 Err(why) => out.blind(&why),
             }
+        }
+        if rule.allow && rule.access.opens() {
+            out.add(disks::opened(setting, rule), &format_args!("{AT}/{index}"), "");
         }
     }
     if let Some(index) = all {

@@ -14,7 +14,12 @@ pub enum Object {
         minor: u32,
     },
     /// A block device: its numbers are another space, no GPU is among them.
-    Block,
+    Block {
+        /// Device major (`st_rdev`).
+        major: u32,
+        /// Device minor.
+        minor: u32,
+    },
     /// A folder.
     Dir(Dir),
     /// A regular file, socket, pipe.
@@ -97,6 +102,11 @@ pub trait System {
     /// # Errors
     /// What was attempted, and the cause.
     fn misc(&self) -> Result<Majors, String>;
+    /// Block devices that mounted file systems lie on, and those below these: a partition's disk, a mapping's disks.
+    ///
+    /// # Errors
+    /// What was attempted, and the cause.
+    fn disks(&self) -> Result<Vec<(u32, u32)>, String>;
     /// Whether two absolute paths lead to one file, links followed, those of procfs too. What is not there is no file.
     fn same_file(&self, a: &str, b: &str) -> bool;
     /// PCI vendor id behind a DRM node (character major 226), when it can be told.

@@ -22,7 +22,7 @@ const ID: &str = "66e0f27b145f";
 
 /// A machine with the places that the rows name.
 fn machine() -> Fake {
-    let mut fake = Fake::default();
+    let mut fake = Fake { disks: vec![(8, 0)], ..Fake::default() };
     for path in [
         "/data",
         "/etc",
@@ -502,6 +502,36 @@ fn devices_and_network() {
 }
 
 #[test]
+fn disks_with_the_machines_own_files() {
+    let machine = Fake { disks: vec![(8, 0), (8, 1)], ..machine() };
+    let said = |spec: &Spec, by: By| {
+        let judgement = judge_text(&spec.text(), &by, &machine);
+        let is_noted = judgement.notes.iter().any(|note| note.rule == "device-disk");
+        format!("{}{}", verdict(&judgement), if is_noted { " device-disk" } else { "" })
+    };
+    let rule = |numbers: &str, access: &str| format!(r#"{{"allow":true,"type":"b",{numbers}"access":"{access}"}}"#);
+    let (noted, refused) = ("ok device-disk", "UNSAFE_SPEC device-disk");
+    for (rules, standard, strict) in [
+        (rule(r#""major":8,"minor":0,"#, "rwm"), noted, refused),
+        (rule(r#""major":8,"minor":1,"#, "r"), noted, refused),
+        (rule(r#""major":8,"#, "rw"), noted, refused),
+        (rule("", "rw"), noted, refused),
+        // Engines let every node be made.
+        (rule("", "m"), "ok", "ok"),
+        // Nobody's, or a tenant's own.
+        (rule(r#""major":8,"minor":16,"#, "rwm"), "ok", "ok"),
+        (r#"{"allow":true,"type":"c","major":8,"minor":0,"access":"rw"}"#.into(), "ok", "ok"),
+    ] {
+        let spec = Spec { caps: plain().caps, ..Spec::rules(&rules) };
+        assert_eq!((&*said(&spec, By::default()), &*said(&spec, hardened())), (standard, strict), "{rules}");
+    }
+    let of = |source: &str| mount(&format!(r#"{{"destination":"/x","type":"ext4","source":"{source}"}}"#));
+    assert_eq!(said(&of("/dev/sda"), By::default()), noted);
+    assert_eq!(said(&of("/dev/other"), By::default()), "ok");
+    assert_eq!(said(&of("none"), By::default()), "ok");
+}
+
+#[test]
 fn the_containers_own_group() {
     let path = |path: &str| with(&format!(r#""cgroupsPath":"{path}""#));
     let refused = "UNSAFE_SPEC cgroup-path";
@@ -652,6 +682,7 @@ fn excusable() -> Vec<(&'static str, Spec)> {
         ("cgroup-path", with(r#""cgroupsPath":"/other""#)),
         ("cgroup-wildcard", Spec { caps: plain().caps, ..Spec::whole_list(r#"[{"allow":true,"access":"rwm"}]"#) }),
         ("cgroup-wildcard", Spec { caps: plain().caps, ..Spec::rules(r#"{"allow":true,"type":"c","access":"rwm"}"#) }),
+        ("device-disk", Spec { caps: plain().caps, ..Spec::rules(r#"{"allow":true,"type":"b","access":"rw"}"#) }),
         ("device-path", device("/tmp/x")),
         ("hook", Spec { hooks: r#"{"poststop":[{"path":"/bin/true"}]}"#.into(), ..plain() }),
         ("mount-control-socket", bound("/run/docker.sock", "rw")),

@@ -4,6 +4,7 @@
 mod boot;
 pub mod cgroup;
 mod devices;
+mod disks;
 pub mod driver;
 mod error;
 mod file;

@@ -13,7 +13,7 @@ use crate::file_system::Mounted;
 use crate::landmarks::{Landmarks, is_within};
 use crate::look::{self, Blind, MAGIC, Seen};
 use crate::mountinfo::Table;
-use crate::{cgroup, devices, file, names, pci, process};
+use crate::{cgroup, devices, disks, file, names, pci, process};
 
 /// Character major of DRM nodes (`admin-guide/devices.txt`).
 const DRM: u32 = 226;
@@ -80,7 +80,8 @@ impl Node {
             return Object::Unjudgeable(MAGIC.to_owned());
         }
         if file::is(seen.stat.mode, SFlag::S_IFBLK) {
-            return Object::Block;
+            let (major, minor) = seen.stat.rdev;
+            return Object::Block { major, minor };
         }
         let fs = match self.mounted.of(seen.stat.id.0, &seen.real) {
             Ok(fs) => fs,
@@ -115,6 +116,10 @@ impl System for Node {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Majors::new()),
             Err(error) => Err(NodeError::new("read", path, error).to_string()),
         }
+    }
+
+    fn disks(&self) -> Result<Vec<(u32, u32)>, String> {
+        Ok(disks::of(&self.mounted.table()?.mounts(), &self.host.path("sys/dev/block")))
     }
 
     fn same_file(&self, a: &str, b: &str) -> bool {

@@ -154,7 +154,7 @@ fn other_objects() {
     fs::write(folder.path().join("real/file"), "").unwrap();
     symlink("real", folder.path().join("alias")).unwrap();
     let look = |name: &str| node().look(&format!("{at}/{name}"));
-    assert_eq!(look("disk"), Object::Block);
+    assert_eq!(look("disk"), Object::Block { major: 195, minor: 7 });
     assert_eq!(look("pipe"), Object::Other { real: format!("{at}/pipe"), kernels: false, fs: FileSystem::Plain });
     assert_eq!(
         look("alias/file"),

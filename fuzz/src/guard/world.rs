@@ -303,7 +303,7 @@ impl System for World {
             Err(Why::Missing) => Object::Missing,
             Err(Why::Untold) => Object::Unjudgeable("nobody says".to_owned()),
             Ok((_, Entry::Char(major, minor))) => Object::Char { major: *major, minor: *minor },
-            Ok((_, Entry::Block)) => Object::Block,
+            Ok((_, Entry::Block)) => Object::Block { major: 8, minor: 0 },
             Ok((real, Entry::Dir)) => {
                 let (point, kind) = self.mount_of(&real);
                 let driver =
@@ -330,6 +330,10 @@ impl System for World {
 
     fn misc(&self) -> Result<Majors, String> {
         Ok(Majors::new())
+    }
+
+    fn disks(&self) -> Result<Vec<(u32, u32)>, String> {
+        Ok(vec![(8, 0)])
     }
 
     fn same_file(&self, a: &str, b: &str) -> bool {

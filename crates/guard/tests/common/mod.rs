@@ -35,6 +35,8 @@ pub struct Fake {
     pub names: HashMap<String, Vec<Name>>,
     /// Mount points of procfs, sysfs and binfmt_misc.
     pub kernels: Vec<String>,
+    /// Disks with the machine's own files.
+    pub disks: Vec<(u32, u32)>,
     /// Where other file systems are mounted; only binds that are not recursive are told.
     pub mounted: Vec<String>,
     pub first_namespace: bool,
@@ -72,6 +74,7 @@ impl Default for Fake {
             groups: Vec::new(),
             names: HashMap::new(),
             kernels: Vec::new(),
+            disks: Vec::new(),
             mounted: vec!["/run".into()],
             first_namespace: true,
             asked: RefCell::default(),
@@ -80,7 +83,7 @@ impl Default for Fake {
             let (major, minor) = (*major, *minor);
             fake.objects.insert((*path).to_owned(), Object::Char { major, minor });
         }
-        fake.objects.insert("/dev/sda".to_owned(), Object::Block);
+        fake.objects.insert("/dev/sda".to_owned(), Object::Block { major: 8, minor: 0 });
         fake.dir("/", |dir| dir.is_root = true);
         fake.dir("/dev", |dir| (dir.is_dev, dir.on_dev) = (true, true));
         for link in ["to:dev", "to,dev", "todev"] {
@@ -199,6 +202,11 @@ impl System for Fake {
     fn misc(&self) -> Result<Majors, String> {
         self.ask("misc");
         Ok(self.misc.clone())
+    }
+
+    fn disks(&self) -> Result<Vec<(u32, u32)>, String> {
+        self.ask("disks");
+        Ok(self.disks.clone())
     }
 
     fn same_file(&self, a: &str, b: &str) -> bool {
