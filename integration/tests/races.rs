@@ -249,6 +249,43 @@ fn another_source_grants_nothing() -> Result<()> {
 }
 
 #[test]
+fn another_namespace_is_not_one_with_a_gpu() -> Result<()> {
+    let Some(bench) = Bench::new("another_namespace_is_not_one_with_a_gpu")? else { return Ok(()) };
+    let holder = format!("holder-{}", std::process::id());
+    let spec = Spec::new().args(["sleep", "60"]).env("QUILT_GPU_IDS", "nvidia0");
+    let bundle = Bundle::new(bench.site.join("bundle-holder"), &spec, &bench.rootfs)?;
+    let (_, created, said) = bench.raced("none", &bundle.path, &holder, &|| ());
+    assert!(created, "{said}");
+    let pids = |id: &str| format!("/proc/{}/ns/pid", bench.plain.state(id).unwrap().unwrap()["pid"]);
+    let link = bench.site.join("namespace");
+    for place in ["judged", "handing-over", "created"] {
+        let id = format!("joins-{place}-{}", std::process::id());
+        // At first it leads to the host's, which is not a boundary and opens nothing.
+        let spec = Spec::new().args(["true"]).edit(|spec| {
+            let list = spec["linux"]["namespaces"].as_array_mut().unwrap();
+            list.retain(|namespace| namespace["type"] != "pid");
+            list.push(json!({"type": "pid", "path": link}));
+        });
+        let bundle = Bundle::new(bench.site.join(format!("bundle-{id}")), &spec, &bench.rootfs)?;
+        symlink("/proc/self/ns/pid", &link).unwrap();
+        let swap = || {
+            fs::remove_file(&link).unwrap();
+            symlink(pids(&holder), &link).unwrap();
+        };
+        let (stopped, created, said) = bench.raced(place, &bundle.path, &id, &swap);
+        assert!(stopped, "{id}: {said}");
+        assert_eq!(created, place == "created", "{id}: {said}");
+        assert!(created || said.contains("has a GPU that could be taken there"), "{id}: {said}");
+        if created {
+            bench.plain.delete(&id, true)?;
+        }
+        fs::remove_file(&link).unwrap();
+    }
+    bench.plain.delete(&holder, true)?;
+    bench.site.wait_no_leases()
+}
+
+#[test]
 fn another_source_that_anybody_may_have_is_let() -> Result<()> {
     let Some(bench) = Bench::new("another_source_that_anybody_may_have_is_let")? else { return Ok(()) };
     for place in ["judged", "handing-over"] {

@@ -318,7 +318,8 @@ impl<'a> Making<'a> {
             }
             _ => {}
         }
-        let may_change = sources::may_change(&decision.spec, &bundle.path.to_string_lossy());
+        let may_change =
+            sources::may_change(&decision.spec, &bundle.path.to_string_lossy()) || joined::may_change(&decision.spec);
         let watched = contract.is_some()
             || (verb == Verb::Create
                 && self.verifies()

@@ -31,10 +31,7 @@ pub(crate) fn judge(
     gpu_asked: bool,
 ) -> Option<Refusal> {
     let joined = Joined { setup, key, pod: words::pod_of(spec, bundle), gpu_asked };
-    let list = spec.path(&["linux", "namespaces"]).map(Node::items).unwrap_or_default();
-    list.iter().enumerate().find_map(|(index, namespace)| {
-        let text = |key| namespace.get(key).and_then(Node::as_str).unwrap_or_default();
-        let (kind, path) = (text("type"), text("path"));
+    named(spec).find_map(|(index, kind, path)| {
         let why = joined.wrong_with(ledger, kind, path)?;
         let help = match kind {
             "pid" => {
@@ -47,6 +44,37 @@ pub(crate) fn judge(
     })
 }
 
+/// The namespaces that the spec names by a path: position, kind and path.
+fn named<'n>(spec: &'n Node<'_>) -> impl Iterator<Item = (usize, &'n str, &'n str)> {
+    let list = spec.path(&["linux", "namespaces"]).map(Node::items).unwrap_or_default();
+    let text = |namespace: &'n Node<'_>, key| namespace.get(key).and_then(Node::as_str).unwrap_or_default();
+    let all = list.iter().enumerate().map(move |(index, one)| (index, text(one, "type"), text(one, "path")));
+    all.filter(|(_, _, path)| !path.is_empty())
+}
+
+/// Whether a path may lead to another namespace by the time the low-level runtime follows it: one that is not a process's own, as
+/// engines name it.
+pub(crate) fn may_change(spec: &Node<'_>) -> bool {
+    let of_a_process = |path: &str| {
+        let rest = path.strip_prefix("/proc/").and_then(|rest| rest.split_once("/ns/"));
+        rest.is_some_and(|(pid, file)| pid.bytes().all(|b| b.is_ascii_digit()) && !file.contains('/'))
+    };
+    named(spec).any(|(_, kind, path)| matches!(kind, "pid" | "user" | "ipc") && !of_a_process(path))
+}
+
+/// Why a container that was made may not be in the namespaces that it is in by now, by its first process.
+pub(crate) fn of_made(
+    (setup, key): (&Setup, &Key),
+    spec: &Node<'_>,
+    bundle: &Path,
+    gpu_asked: bool,
+    pid: u32,
+) -> Option<String> {
+    let ledger = Ledger::open_existing(setup.state_dir());
+    let joined = Joined { setup, key, pod: words::pod_of(spec, bundle), gpu_asked };
+    named(spec).find_map(|(_, kind, _)| joined.wrong_with(ledger.as_ref(), kind, &format!("/proc/{pid}/ns/{kind}")))
+}
+
 impl Joined<'_> {
     fn wrong_with(&self, ledger: Option<&Ledger>, kind: &str, path: &str) -> Option<String> {
         let hardened = self.setup.config.policy.profile == Profile::Hardened;
@@ -56,7 +84,7 @@ impl Joined<'_> {
             "ipc" => self.gpu_asked || hardened,
             _ => false,
         };
-        if !reaches || path.is_empty() {
+        if !reaches {
             return None;
         }
         let there = node::process::namespace(path)?;

@@ -14,6 +14,7 @@ use crate::broker;
 use crate::container::Container;
 use crate::decide::{By, Decision};
 use crate::handover::{self, Words};
+use crate::joined;
 use crate::record;
 use crate::restore;
 use crate::stops;
@@ -31,7 +32,7 @@ pub(crate) struct Made<'a> {
     pub(crate) masked: Vec<String>,
     /// Its device list or its mounts are ours; otherwise only the sources of its mounts may be others than were judged.
     pub(crate) changed: bool,
-    /// By what its binds were judged, where their sources may be others by now.
+    /// By what its binds and namespaces were judged, where their paths may lead elsewhere by now.
     pub(crate) by: Option<By<'a>>,
 }
 
@@ -100,6 +101,13 @@ impl Made<'_> {
             (init, _) => init?,
         };
         let setup = self.container.setup;
+        let spec = &self.decision.spec;
+        let joined = |by: &By<'_>| {
+            joined::of_made((setup, &self.container.key), spec, by.bundle, self.decision.wants_gpu(), init.pid)
+        };
+        if let Some(why) = self.by.as_ref().and_then(joined) {
+            return Err(why);
+        }
         let created = Created {
             pid: init.pid,
             base: Path::new("/"),
