@@ -24,6 +24,7 @@ mod process;
 mod processes;
 mod programs;
 mod readings;
+mod root;
 mod rules;
 mod setting;
 mod system;

@@ -12,6 +12,7 @@ use crate::groups::{Groups, OWN, ReadOnly};
 use crate::layers;
 use crate::paths;
 use crate::places;
+use crate::root;
 use crate::setting::Setting;
 use crate::system::{Dir, Name, Object};
 
@@ -41,7 +42,7 @@ pub(crate) struct Source<'s> {
 }
 
 impl<'s> Source<'s> {
-    fn of(setting: &Setting<'_>, real: &'s str, how: Bind) -> Result<Self, Refusal> {
+    pub(crate) fn of(setting: &Setting<'_>, real: &'s str, how: Bind) -> Result<Self, Refusal> {
         let near = |name: &str| places::is_near(setting, name);
         let names = setting.machine.system.other_names(real, how.recursive, &near);
         Ok(Self { real, how, names: names.map_err(|why| unjudgeable(setting, real, &why))? })
@@ -70,7 +71,7 @@ pub(crate) struct Outcome {
 
 /// What was seen in the sources, for later.
 #[derive(Debug, Default)]
-struct Seen {
+pub(crate) struct Seen {
     groups: Groups,
     /// Mounts that show a folder which is none of device nodes.
     folders: Vec<usize>,
@@ -83,7 +84,7 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Outcome {
     for (index, mount) in list.iter().enumerate() {
         one(setting, index, mount, &mut seen, out);
     }
-    root(setting, &mut seen, out);
+    root::judge(setting, &mut seen, out);
     let mut nodev = Vec::new();
     if setting.hardened() && !setting.privileged {
         seen.folders.dedup();
@@ -199,32 +200,6 @@ fn is_writable<'o>(options: impl Iterator<Item = &'o str> + Clone) -> bool {
     last.is_none_or(|option| option == "rw") || options.into_iter().any(|option| option == "rrw")
 }
 
-/// The root file system is bound too. Only what would show the host's own nodes is looked at.
-fn root(setting: &Setting<'_>, seen: &mut Seen, out: &mut Findings) {
-    let Some(root) = setting.case.spec.get("root") else {
-        return;
-    };
-    let Some(written) = out.text(root, "path", &"/root") else {
-        return;
-    };
-    let path = paths::from_bundle(setting.case.bundle, written);
-    let followed = setting.case.low_level.follows_root().then(|| setting.machine.system.look(&path));
-    let plain = match followed {
-        Some(Object::Dir(dir)) => dir.real.into(),
-        _ => paths::clean(&path),
-    };
-    let is_hosts = plain == "/"
-        || [setting.case.dev_root, "/dev"].iter().any(|dev| paths::below(&plain, dev).is_some())
-        || setting.own_folders().any(|folder| paths::below(&folder, &plain).is_some());
-    let how = Bind { mount: None, recursive: true, writable: false };
-    let verdict = if is_hosts {
-        behind(setting, &plain, how, seen)
-    } else {
-        own(setting, &plain, true, how).map(|()| Vec::new())
-    };
-    out.add(verdict, &"/root/path", written);
-}
-
 /// runc cleans some sources by their text, crun and the kernel follow them: where that may differ, both are judged.
 fn bind(setting: &Setting<'_>, source: &str, how: Bind, seen: &mut Seen) -> Verdict {
     let path = paths::from_bundle(setting.case.bundle, source);
@@ -238,7 +213,7 @@ fn bind(setting: &Setting<'_>, source: &str, how: Bind, seen: &mut Seen) -> Verd
 
 const MISSING: &str = "mount-missing";
 
-fn behind(setting: &Setting<'_>, path: &str, how: Bind, seen: &mut Seen) -> Verdict {
+pub(crate) fn behind(setting: &Setting<'_>, path: &str, how: Bind, seen: &mut Seen) -> Verdict {
     let plain = paths::clean(path);
     own(setting, &plain, true, how)?;
     match setting.machine.system.look(path) {
@@ -345,7 +320,7 @@ fn dev(setting: &Setting<'_>, source: &str, rule: &'static str) -> Verdict {
 }
 
 /// Our own files: who can write them grants GPUs, who can read them learns of other tenants'.
-fn own(setting: &Setting<'_>, plain: &str, inside: bool, how: Bind) -> Result<(), Refusal> {
+pub(crate) fn own(setting: &Setting<'_>, plain: &str, inside: bool, how: Bind) -> Result<(), Refusal> {
     let above = setting.hardened() && how.writable;
     let is_own = |folder: &str| {
         (inside && paths::below(plain, folder).is_some()) || (above && paths::below(folder, plain).is_some())

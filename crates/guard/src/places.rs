@@ -89,6 +89,20 @@ pub(crate) fn judge(setting: &Setting<'_>, source: &Source<'_>, fs: &FileSystem)
     Ok(notes)
 }
 
+/// The same of what is written as a root file system: files of other containers are an image's own there.
+pub(crate) fn written(setting: &Setting<'_>, source: &Source<'_>, fs: &FileSystem) -> Verdict {
+    let mut notes = sysfs(setting, source.real, fs, source.how)?;
+    if *fs == FileSystem::Proc || paths::below(source.real, "/proc").is_some() {
+        notes.extend(procfs(setting, source.real, fs, source.how)?);
+    }
+    for (rest, real, how) in source.parts() {
+        if rest.is_empty() {
+            notes.extend(ours(setting, real, how)?);
+        }
+    }
+    Ok(notes)
+}
+
 /// Whether a name is one that judges what is mounted inside a source: on the way to a folder or program of ours, or in one.
 pub(crate) fn is_near(setting: &Setting<'_>, name: &str) -> bool {
     let near = |place: &str| paths::below(place, name).is_some() || paths::below(name, place).is_some();

@@ -4,6 +4,7 @@ mod common;
 
 use common::{BUNDLE, By, Fake, Spec, both, gpu, hardened, judge, judge_text, verdict};
 use contract::config::Policy;
+use guard::Name;
 
 const NODE: &str = "TENANT_GPU_MOUNT mount-gpu-node";
 const DEV: &str = "TENANT_GPU_MOUNT mount-dev-tree";
@@ -238,6 +239,34 @@ fn root_file_systems_that_are_the_hosts() {
     check(&Spec { root: "/".into(), ..Spec::admin() }, DEV);
 }
 
+/// `podman run --rootfs`: what is refused as a volume that is written is so as a root file system.
+#[test]
+fn root_file_systems_that_are_written() {
+    let mut fake = Fake::default();
+    for path in ["/usr", "/usr/sbin", "/etc", "/etc/cdi", "/proc/sys", "/srv/usr"] {
+        fake.dir(path, |_| {});
+    }
+    fake.names.insert("/srv/usr".into(), vec![Name { rest: String::new(), real: "/usr".into() }]);
+    let by = |by: By| By { programs: vec!["/usr/sbin/runc".into()], ..by };
+    for (root, expected) in [
+        ("/home/user", "ok"),
+        ("/usr", RESERVED),
+        ("/usr/sbin", RESERVED),
+        ("/srv/usr", RESERVED),
+        ("/etc/cdi", RESERVED),
+        ("/sys/bus/pci", "UNSAFE_SPEC mount-sysfs-rw"),
+        ("/proc/sys", "UNSAFE_SPEC mount-procfs-rw"),
+    ] {
+        let text = Spec { root: root.into(), caps: r#""CAP_CHOWN""#.into(), ..Spec::default() }.text();
+        let readonly = text.replacen(r#""root":{"#, r#""root":{"readonly":true,"#, 1);
+        assert!(readonly != text);
+        for profile in [By::default(), hardened()] {
+            assert_eq!(verdict(&judge_text(&text, &by(profile.clone()), &fake)), expected, "{root}");
+            assert_eq!(verdict(&judge_text(&readonly, &by(profile), &fake)), "ok", "{root}, read-only");
+        }
+    }
+}
+
 #[test]
 fn what_is_not_there() {
     for (source, expected) in [
@@ -348,7 +377,7 @@ fn too_many_mounts_are_refused_before_one_is_looked_at() {
     };
     let fake = Fake::default();
     assert_eq!(verdict(&judge_text(&mounts(4097).text(), &By::default(), &fake)), "UNSAFE_SPEC spec-size");
-    assert_eq!(fake.count("look"), 0);
+    assert_eq!(fake.count("look"), 1, "the root file system alone");
     check(&mounts(4096), "ok");
 }
 
@@ -385,7 +414,7 @@ fn the_mount_table_is_read_only_when_it_decides() {
     assert_eq!(asked(&Spec::bind("/"), "tree"), 0);
     assert_eq!(asked(&Spec { mounts: Spec::bind("/mnt/root").mounts, ..Spec::admin() }, "tree"), 1);
     assert_eq!(asked(&Spec { mounts: Spec::bind("/mnt/root").mounts, ..Spec::privileged() }, "tree"), 0);
-    assert_eq!(asked(&Spec::bind("/home/user"), "look"), 1, "one look for one source");
+    assert_eq!(asked(&Spec::bind("/home/user"), "look"), 2, "one look for one source, one for the root file system");
     assert_eq!(asked(&Spec::bind("/dev/fuse"), "majors"), 0);
     assert_eq!(asked(&Spec::bind("/dev/hidraw0"), "majors"), 1);
     assert_eq!(asked(&Spec::bind("/etc/hosts"), "namespace"), 0);
