@@ -5,7 +5,7 @@ use std::path::Path;
 use contract::config::Config;
 use contract::inventory::{Inventory, SCHEMA};
 use contract::request::{Asked, Request, Sharing};
-use contract::{Code, Contract, Refusal};
+use contract::{Code, Contract, Granted, Refusal};
 use ledger::{Holder, Ledger, Recipient};
 
 use crate::broker;
@@ -22,8 +22,14 @@ const MAX_INVENTORY: usize = 4 << 20;
 /// The stored inventory, if the live node still agrees with it.
 ///
 /// # Errors
-/// As [`fresh_inventory`].
+/// `DRIVER_NOT_READY` or `CONTRACT_STALE`.
 pub fn read_inventory(setup: &Setup) -> Result<Inventory, Refusal> {
+    let inventory = stored(setup)?;
+    instances_are(&inventory, setup, None).map(|()| inventory)
+}
+
+/// The same, without a look at MIG instances: [`instances_are`] is for those that matter.
+fn stored(setup: &Setup) -> Result<Inventory, Refusal> {
     let path = setup.state_dir().join(INVENTORY);
     let not_ready = |message: String| {
         Refusal::new(
@@ -35,22 +41,42 @@ pub fn read_inventory(setup: &Setup) -> Result<Inventory, Refusal> {
     };
     let trusted = node::read_trusted(&path, MAX_INVENTORY)
         .map_err(|e| not_ready(format!("the node's inventory cannot be used: {e}")))?;
-    let inventory: Inventory = contract::read::document(&trusted.bytes)
-        .map_err(|e| not_ready(format!("the node's inventory cannot be read: {e}")))?;
+    let inventory =
+        Inventory::read(&trusted.bytes).map_err(|e| not_ready(format!("the node's inventory cannot be read: {e}")))?;
     if inventory.schema != SCHEMA {
         return Err(not_ready(format!(
             "the node's inventory has layout {}, this runtime reads {SCHEMA}",
             inventory.schema
         )));
     }
-    let live =
-        node::facts(&setup.config.host).map_err(|e| not_ready(format!("the node's facts cannot be read: {e}")))?;
-    if live != inventory.facts {
-        let what = inventory.facts.changed(&live).or_else(|| inventory.facts.instances_changed(&live));
+    let live = node::facts_but_instances(&setup.config.host)
+        .map_err(|e| not_ready(format!("the node's facts cannot be read: {e}")))?;
+    if !inventory.facts.is_but_instances(&live) {
+        let what = inventory.facts.changed(&live);
         let what = what.unwrap_or_else(|| "the driver tells names of GPUs that it did not tell then".to_owned());
-        return Err(stale("facts", &format!("the node changed since its inventory was made: {what}")));
+        return Err(changed(&what));
     }
-    ready(inventory)
+    match inventory.findings.iter().any(|finding| finding.stops) {
+        true => instances_are(&inventory, setup, None).and_then(|()| ready(inventory)),
+        false => Ok(inventory),
+    }
+}
+
+fn changed(what: &str) -> Refusal {
+    stale("facts", &format!("the node changed since its inventory was made: {what}"))
+}
+
+/// Whether the MIG instances on these GPUs, or all, are those of the inventory.
+fn instances_are(inventory: &Inventory, setup: &Setup, on: Option<&[Granted]>) -> Result<(), Refusal> {
+    let (facts, minors) = (&inventory.facts, on.map(minors));
+    let now = node::instances(&setup.config.host, facts, minors.as_deref())
+        .map_err(|e| stale("facts", &format!("the node's facts cannot be read: {e}")))?;
+    facts.instances_changed(&now, minors.as_deref()).map_or(Ok(()), |what| Err(changed(&what)))
+}
+
+/// The numbers by which the driver's folders name these GPUs.
+fn minors(gpus: &[Granted]) -> Vec<u32> {
+    gpus.iter().filter_map(|gpu| gpu.minor).collect()
 }
 
 /// All or nothing: a node that lacks a part of the driver grants nothing.
@@ -159,7 +185,9 @@ pub(crate) fn contract(
             fresh(setup, || {
                 lowlevel::enforces(setup, Path::new(&holder.low_level))?;
                 // A pod's reservation may be much older than what is wrong with its GPU now.
-                ledger::in_order(&read_inventory(setup)?, &reserved.gpus)
+                let inventory = stored(setup)?;
+                instances_are(&inventory, setup, Some(&reserved.gpus))?;
+                ledger::in_order(&inventory, &reserved.gpus)
             })?;
             let contract = ledger.redeem(token, holder)?;
             kept_if(trusted(&contract, setup), ledger, contract, holder).map(Some)
@@ -200,13 +228,13 @@ pub(crate) fn fresh<T>(setup: &Setup, attempt: impl Fn() -> Result<T, Refusal>) 
 }
 
 fn make(setup: &Setup, ledger: &Ledger, request: &Request, holder: &Holder) -> Result<Contract, Refusal> {
-    let inventory = read_inventory(setup)?;
+    let inventory = stored(setup)?;
     // A node without GPUs was not asked, and a user without root has no filter.
     if !inventory.gpus.is_empty() && !holder.is_rootless() {
         lowlevel::enforces(setup, Path::new(&holder.low_level))?;
     }
     let id = node::random_hex128().map_err(|e| Refusal::internal("random", &e))?;
-    let gpus = ledger.grant(&inventory, request, holder)?;
+    let gpus = ledger.grant_while(&|on| instances_are(&inventory, setup, on), &inventory, request, holder)?;
     let to = Recipient { key: Some(&holder.key), owner: holder.owner.as_deref() };
     match ledger::draft(&inventory, &gpus, request, &setup.config.policy, &id, to, node::now()) {
         // The facts of the inventory are the node's: these were compared a moment ago, unless others were waited for since.
@@ -240,8 +268,10 @@ fn given_back(ledger: &Ledger, holder: &Holder, refusal: Refusal) -> Refusal {
 /// # Errors
 /// `CONTRACT_STALE`, naming what differs.
 pub fn trusted(contract: &Contract, setup: &Setup) -> Result<(), Refusal> {
-    let live = node::facts(&setup.config.host)
-        .map_err(|e| stale("facts", &format!("the node's facts cannot be read: {e}")))?;
+    let unread = |e| stale("facts", &format!("the node's facts cannot be read: {e}"));
+    let mut live = node::facts_but_instances(&setup.config.host).map_err(unread)?;
+    (live.instances, live.marks) =
+        node::instances(&setup.config.host, &live, Some(&minors(&contract.gpus))).map_err(unread)?;
     if let Some(what) = contract.changed(&live) {
         return Err(stale("facts", &format!("the node changed since the contract was made: {what}")));
     }

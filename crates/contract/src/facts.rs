@@ -114,14 +114,26 @@ impl Facts {
             .or_else(|| self.driver_gpus.iter().zip(&now.driver_gpus).find_map(renamed))
     }
 
-    /// Which MIG instance came, went or was made anew, in words.
+    /// Whether all is as it is now, MIG instances apart.
     #[must_use]
-    pub fn instances_changed(&self, now: &Self) -> Option<String> {
-        let anew = || {
-            let mut all = now.instances.0.iter().enumerate();
-            all.find(|(at, _)| self.marks.0.get(*at) != now.marks.0.get(*at))
-        };
-        odd_one("MIG instance", &self.instances.0, &now.instances.0)
+    pub fn is_but_instances(&self, now: &Self) -> bool {
+        let same_driver = self.boot_id == now.boot_id && self.driver_version == now.driver_version;
+        same_driver && self.majors == now.majors && self.driver_gpus == now.driver_gpus
+    }
+
+    /// Which MIG instance came, went or was made anew, in words; of the GPUs with these device minors, or of all.
+    #[must_use]
+    pub fn instances_changed(&self, now: &(Instances, Marks), of: Option<&[u32]>) -> Option<String> {
+        let minor = |name: &str| name.split_once('/')?.0.strip_prefix("gpu")?.parse().ok();
+        let meant = |name: &str| of.is_none_or(|of| minor(name).is_some_and(|minor: u32| of.contains(&minor)));
+        let (mut then, mut marks) = (Vec::new(), Vec::new());
+        for (at, name) in self.instances.0.iter().enumerate().filter(|(_, name)| meant(name)) {
+            then.push(name.clone());
+            marks.push(self.marks.0.get(at));
+        }
+        let (names, now) = (&now.0.0, &now.1.0);
+        let anew = || names.iter().enumerate().find(|(at, _)| marks.get(*at).copied().flatten() != now.get(*at));
+        odd_one("MIG instance", &then, names)
             .or_else(|| anew().map(|(_, name)| format!("MIG instance {name} was made anew")))
     }
 
@@ -216,11 +228,31 @@ mod tests {
             (of(&["gpu1/gi2"]), Some("MIG instance gpu1/gi11/ci0 is gone")),
             (of(&["gpu1/gi11/ci0", "gpu1/gi2", "gpu1/gi3"]), Some("MIG instance gpu1/gi3 is new")),
         ] {
-            assert_eq!(then.instances_changed(&now).as_deref(), changed);
+            assert_eq!(then.instances_changed(&(now.instances, now.marks), None).as_deref(), changed);
         }
         let marked = |marks: [&str; 2]| Facts { marks: Marks(marks.map(str::to_owned).to_vec()), ..then.clone() };
-        let anew = marked(["a", "b"]).instances_changed(&marked(["a", "c"]));
+        let now = |facts: Facts| (facts.instances, facts.marks);
+        let anew = marked(["a", "b"]).instances_changed(&now(marked(["a", "c"])), None);
         assert_eq!(anew.as_deref(), Some("MIG instance gpu1/gi2 was made anew"));
+        // Those of some GPUs alone.
+        let then_all = Facts {
+            marks: Marks(["a", "b", "c", "d"].map(str::to_owned).to_vec()),
+            ..of(&["gpu1/gi1", "gpu11/gi1", "gpu11/gi2", "gpu2/gi1"])
+        };
+        let seen = |names: &[&str], marks: &[&str]| {
+            (of(names).instances, Marks(marks.iter().map(|mark| (*mark).to_owned()).collect()))
+        };
+        for (names, marks, minors, changed) in [
+            (&["gpu11/gi1", "gpu11/gi2"][..], &["b", "c"][..], &[11][..], None),
+            (&["gpu11/gi1", "gpu11/gi2"], &["b", "a"], &[11], Some("MIG instance gpu11/gi2 was made anew")),
+            (&["gpu11/gi2"], &["c"], &[11], Some("MIG instance gpu11/gi1 is gone")),
+            (&["gpu1/gi1", "gpu2/gi1"], &["a", "d"], &[2, 1], None),
+            (&[], &[], &[1], Some("MIG instance gpu1/gi1 is gone")),
+            (&["gpu3/gi1"], &["e"], &[3], Some("MIG instance gpu3/gi1 is new")),
+            (&[], &[], &[3], None),
+        ] {
+            assert_eq!(then_all.instances_changed(&seen(names, marks), Some(minors)).as_deref(), changed, "{names:?}");
+        }
         let there = &then.instances;
         assert!(there.has(1, 11, 0) && !there.has(1, 1, 0) && !there.has(1, 2, 0) && !there.has(11, 1, 0));
         assert!(there.cut(1) && !there.cut(11) && !there.cut(0));

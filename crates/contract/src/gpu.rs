@@ -293,6 +293,11 @@ pub(crate) fn name(pci: &str, minor: Option<u32>) -> String {
 /// Whether a name means this part of a GPU: `MIG-GPU-<uuid>/<gi>/<ci>`, the only form before driver 470, or
 /// `<gpu>:<position>`. `of_gpu` says whether a word names the GPU.
 pub(crate) fn names_part(id: &str, of_gpu: &dyn Fn(&str) -> bool, (gi, ci): (u32, u32), position: u32) -> bool {
+    // Most names are of other parts.
+    let last = |number: u32| id.ends_with(char::from_digit(number % 10, 10).unwrap_or('/'));
+    if !last(ci) && !last(position) {
+        return false;
+    }
     let end = format!("/{gi}/{ci}");
     if let Some((mig, uuid)) = id.strip_suffix(end.as_str()).and_then(|start| start.split_at_checked(4)) {
         return mig.eq_ignore_ascii_case("MIG-") && of_gpu(uuid);

@@ -77,6 +77,17 @@ pub enum Filter {
     NotTried,
 }
 
+impl Inventory {
+    /// Reads one as it is stored. A node may have a hundred parts of GPUs, and every create reads this.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
+        let (inventory, gpus) = read::document_and_list::<Self, Gpu>(bytes, "gpus")?;
+        Ok(Self { gpus, ..inventory })
+    }
+}
+
 record!(Inventory { schema, facts, gpus, control, libraries, files, findings, cuda_version, links, former, low_level });
 
 record!(DeviceNode { path, host_path, major, minor, mode, uid, gid, role });

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 mod reader;
 
-use reader::Keys;
+use reader::{Keys, Taken};
 
 /// Largest document that is read, in bytes.
 pub const MAX_BYTES: usize = 8 << 20;
@@ -143,7 +143,7 @@ impl<'a> Node<'a> {
     /// Whether this is `null`.
     #[must_use]
     pub fn is_null(&self) -> bool {
-        self.value == Value::Null
+        matches!(self.value, Value::Null)
     }
 }
 
@@ -152,7 +152,7 @@ impl<'a> Node<'a> {
 /// # Errors
 /// The first thing that two readers of the document could disagree about.
 pub fn parse_oci(bytes: &[u8]) -> Result<Node<'_>, JsonError> {
-    let node = reader::read(bytes, Keys::Structure)?;
+    let node = reader::read(bytes, Keys::Structure, None)?;
     match node.value {
         Value::Object(_) => Ok(node),
         _ => {
@@ -167,7 +167,16 @@ pub fn parse_oci(bytes: &[u8]) -> Result<Node<'_>, JsonError> {
 /// # Errors
 /// As [`parse_oci`], without the rule about look-alike keys.
 pub fn parse_data(bytes: &[u8]) -> Result<Node<'_>, JsonError> {
-    reader::read(bytes, Keys::Data)
+    reader::read(bytes, Keys::Data, None)
+}
+
+/// The same, where `take` gets the items of the list under this key of the document, one after the other: in what is read it
+/// is empty. A long list is in memory as JSON item by item then.
+///
+/// # Errors
+/// As [`parse_data`]; some items may have been taken.
+pub fn parse_taking<'a>(bytes: &'a [u8], key: &str, take: &mut dyn FnMut(Node<'a>)) -> Result<Node<'a>, JsonError> {
+    reader::read(bytes, Keys::Data, Some(Taken { key, take }))
 }
 
 /// The same value for a writer that takes `serde_json`'s.

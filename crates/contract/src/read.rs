@@ -108,12 +108,46 @@ pub fn document<T: FromJson>(bytes: &[u8]) -> Result<T, ReadError> {
     T::from_json(&node)
 }
 
+/// Reads a whole document with one long list, and apart from it, item by item, what is in the list under this key.
+///
+/// # Errors
+/// As [`document`].
+pub fn document_and_list<T: FromJson, I: FromJson>(bytes: &[u8], key: &str) -> Result<(T, Vec<I>), ReadError> {
+    let (mut list, mut wrong) = (Vec::new(), None);
+    let mut take = |node: Node<'_>| match I::from_json(&node) {
+        _ if wrong.is_some() => {}
+        Ok(item) => list.push(item),
+        Err(error) => wrong = Some(error.at_index(list.len()).inside(key)),
+    };
+    let node = json::parse_taking(bytes, key, &mut take).map_err(|error| ReadError::new(error.to_string()))?;
+    let document = T::from_json(&node)?;
+    wrong.map_or(Ok((document, list)), Err)
+}
+
 /// Reads a field of an object.
 ///
 /// # Errors
 /// It is missing, or not of this type.
 pub fn field<T: FromJson>(node: &Node<'_>, key: &str) -> Result<T, ReadError> {
-    match node.get(key) {
+    value(node.get(key), key)
+}
+
+/// Reads the field that most likely stands at this place: who writes our documents writes fields in the order of their types.
+///
+/// # Errors
+/// As [`field`].
+pub fn next<T: FromJson>(node: &Node<'_>, at: &mut usize, key: &str) -> Result<T, ReadError> {
+    match node.members().get(*at) {
+        Some(member) if member.key == key => {
+            *at += 1;
+            value(Some(&member.value).filter(|it| !it.is_null()), key)
+        }
+        _ => field(node, key),
+    }
+}
+
+fn value<T: FromJson>(node: Option<&Node<'_>>, key: &str) -> Result<T, ReadError> {
+    match node {
         Some(value) => T::from_json(value).map_err(|error| error.inside(key)),
         None => T::absent().ok_or_else(|| ReadError::missing(key)),
     }
@@ -127,8 +161,13 @@ pub fn only(node: &Node<'_>, known: &[&str]) -> Result<(), ReadError> {
     if !matches!(node.value, Value::Object(_)) {
         return Err(ReadError::new("it must be a table of fields"));
     }
-    match node.members().iter().find(|member| !known.contains(&member.key.as_ref())) {
-        Some(member) => {
+    // Most stand where their type has them.
+    let unknown = |(at, member): &(usize, &json::Member<'_>)| {
+        let key = member.key.as_ref();
+        known.get(*at) != Some(&key) && !known.contains(&key)
+    };
+    match node.members().iter().enumerate().find(unknown) {
+        Some((_, member)) => {
             Err(ReadError::new(format!("unknown field; known are {}", known.join(", "))).inside(&member.key))
         }
         None => Ok(()),
@@ -142,7 +181,8 @@ macro_rules! record {
     (open $type:ident { $($field:ident),* $(,)? }) => {
         impl $crate::read::FromJson for $type {
             fn from_json(node: &$crate::json::Node<'_>) -> Result<Self, $crate::read::ReadError> {
-                Ok(Self { $($field: $crate::read::field(node, stringify!($field))?),* })
+                let mut at = 0;
+                Ok(Self { $($field: $crate::read::next(node, &mut at, stringify!($field))?),* })
             }
         }
     };
@@ -150,7 +190,8 @@ macro_rules! record {
         impl $crate::read::FromJson for $type {
             fn from_json(node: &$crate::json::Node<'_>) -> Result<Self, $crate::read::ReadError> {
                 $crate::read::only(node, &[$(stringify!($field)),*])?;
-                Ok(Self { $($field: $crate::read::field(node, stringify!($field))?),* })
+                let mut at = 0;
+                Ok(Self { $($field: $crate::read::next(node, &mut at, stringify!($field))?),* })
             }
         }
     };
@@ -390,6 +431,9 @@ mod tests {
         let inventory = inventory();
         let bytes = serde_json::to_vec(&inventory).unwrap();
         assert_eq!(document::<Inventory>(&bytes).unwrap(), inventory);
+        assert_eq!(Inventory::read(&bytes).unwrap(), inventory);
+        let odd = String::from_utf8(bytes).unwrap().replacen("\"index\":", "\"other\":", 1);
+        assert_eq!(Inventory::read(odd.as_bytes()).unwrap_err().at(), "/gpus/0/other");
         for filter in [Filter::Enforced, Filter::NotEnforced, Filter::NotTried] {
             let low_level = LowLevel { filter, reason: None, ..inventory.low_level.clone().unwrap() };
             assert_eq!(document::<LowLevel>(&serde_json::to_vec(&low_level).unwrap()).unwrap(), low_level);

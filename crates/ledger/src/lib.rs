@@ -7,6 +7,8 @@
 //! | [`mod@draft`] | what does a container with these GPUs get | nothing |
 //! | `lease` | what stands in a lease, and does its holder still live | the machine, through [`Liveness`] |
 //! | [`mod@slot`] | what does a lease take, and what does that exclude | nothing |
+//! | `numbers` | what do the names of leases tell without their content | the state folder |
+//! | `rests` | which MIG instances does an answer rest on | nothing |
 //! | `store` | grant | the state folder |
 //! | `waiting` | who waits for GPUs, in which order | the state folder |
 //! | `ending` | release, reclaim | the state folder |
@@ -28,6 +30,7 @@
 //! | `leases/<slot>@<key>` | this holder has this GPU, or this part of it |
 //! | `leases/<slot>@r-<token>` | this GPU waits for whoever brings the token |
 //! | `leases/<slot>@d-<key>` | this GPU drains: its container is deleted, and processes of it are left |
+//! | `leases/numbers-<digest>` | the device numbers in all leases are those of this inventory |
 //! | `leases/wait-<number>` | this process waits for GPUs; lower numbers came first |
 //! | `reservations/<token>.json` | what the token stands for |
 //! | `contracts/<key>.json` | what the container gets |
@@ -46,9 +49,11 @@ mod forced;
 mod lease;
 mod limits;
 mod liveness;
+mod numbers;
 mod pods;
 mod query;
 mod reservation;
+mod rests;
 mod sharing;
 pub mod slot;
 mod store;
@@ -64,6 +69,7 @@ pub use lease::{HeldBy, Lease, Made, PodContainer};
 pub use liveness::{Liveness, Machine};
 pub use query::cgroup_refusal;
 pub use reservation::{Reserved, Reserving};
+pub use rests::{Still, compared};
 pub use store::{Holder, Ledger, named_key, users_root};
 pub use waiting::{Mark, Place, Waiter};
 

@@ -32,6 +32,16 @@ impl Limits {
         }
     }
 
+    /// Whether GPUs are counted that are not cut.
+    pub(crate) fn count_gpus(&self) -> bool {
+        self.capacity.gpus != 0
+    }
+
+    /// Whether nothing depends on how much anybody has.
+    pub(crate) fn count_nothing(&self) -> bool {
+        !self.count_gpus() && self.max_per_owner == 0
+    }
+
     /// The GPUs that are kept from an owner, or from what takes GPUs by name, while others have these leases.
     pub(crate) fn closed<'i>(
         &self,

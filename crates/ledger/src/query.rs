@@ -15,6 +15,8 @@ use crate::documents::Original;
 use crate::files;
 use crate::lease::{HeldBy, Lease, Name, PodContainer};
 use crate::liveness::Machine;
+use crate::numbers::FEW;
+use crate::rests;
 use crate::sharing::Other;
 use crate::slot::{self, Take, taken};
 use crate::store::{Holder, Ledger, Taker};
@@ -57,8 +59,9 @@ impl Ledger {
         };
         let held_by = holder.held_by(&*self.machine);
         let tag = holder.key.as_str();
-        let taker = Taker { tag, memory: tag, holder: &held_by, history: OnceCell::new() };
-        let (chosen, _) = self.choose(&self.names()?, &[], inventory, request, &taker)?;
+        let taker = Taker { tag, memory: tag, holder: &held_by, history: OnceCell::new(), still: &rests::compared };
+        let names = self.names()?;
+        let (chosen, _) = self.choose(&names, &self.others(&names, tag), &[], inventory, request, &taker)?;
         Ok(chosen)
     }
 
@@ -154,6 +157,9 @@ impl Ledger {
     #[must_use]
     pub fn refuses_cgroup(&self, cgroup: &str, key: &Key) -> Option<Refusal> {
         let names = self.names().unwrap_or_default();
+        if names.len() > FEW && self.is_alone_in(cgroup) {
+            return None;
+        }
         self.held_cgroup(cgroup, &self.others(&names, key.as_str()))
     }
 

@@ -16,6 +16,7 @@ use crate::LedgerError;
 use crate::documents::{MAX_CONTRACT, trusted, untrusted};
 use crate::files::{self, Locked};
 use crate::lease::{HeldBy, Name, PodContainer};
+use crate::rests;
 use crate::sharing::Party;
 use crate::slot;
 use crate::store::{Holder, Ledger, Taker};
@@ -108,7 +109,8 @@ impl Ledger {
         let holder = HeldBy::Reservation { until, pod: pod.cloned(), seconds: Some(seconds), owner };
         let open = self.open_to(pod, request)?;
         let tag = tag(&token);
-        let taker = Taker { tag: &tag, memory: &tag, holder: &holder, history: OnceCell::new() };
+        let taker =
+            Taker { tag: &tag, memory: &tag, holder: &holder, history: OnceCell::new(), still: &rests::compared };
         let gpus = self.lease_out(&locked, self.listing()?, &open, inventory, request, &taker)?;
         let promised = build(&gpus).and_then(|contract| {
             self.refuse_known(&contract.id)?;

@@ -47,7 +47,7 @@ pub(crate) fn exclude(one: &str, other: &str) -> bool {
 }
 
 /// Whether a slot is this one or a part of it.
-fn within(part: &str, slot: &str) -> bool {
+pub(crate) fn within(part: &str, slot: &str) -> bool {
     part.strip_prefix(slot).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
 }
 
@@ -85,18 +85,17 @@ pub(crate) fn taken<'l>(inventory: &Inventory, leases: impl Iterator<Item = Take
     let mut slots = Vec::new();
     for gpu in &inventory.gpus {
         let pci = gpu.pci.as_str();
-        let (mut any, mut whole) = (false, false);
+        let (mut here, mut whole) = (Vec::new(), false);
         for take in &leases {
-            let here = within(take.slot, pci);
-            let moved = !here && take.minor.is_some() && take.minor == gpu.minor;
-            let beyond = moved || take.has_group_of(gpu, inventory);
-            any |= here || beyond;
-            whole |= beyond || take.slot == pci;
+            let is_here = within(take.slot, pci);
+            let moved = !is_here && take.minor.is_some() && take.minor == gpu.minor;
+            whole |= moved || take.has_group_of(gpu, inventory) || take.slot == pci;
+            here.extend(is_here.then_some(take.slot));
         }
-        if any {
+        if whole || !here.is_empty() {
             slots.push(pci.to_owned());
             let parts = gpu.partitions.iter().map(|part| of_part(gpu, part));
-            slots.extend(parts.filter(|part| whole || leases.iter().any(|take| take.slot == part)));
+            slots.extend(parts.filter(|part| whole || here.contains(&part.as_str())));
         }
     }
     slots

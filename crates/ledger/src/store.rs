@@ -23,6 +23,8 @@ use crate::files::{self, Locked};
 use crate::lease::{HeldBy, Lease, Made, Name, PodContainer, state_folder};
 use crate::limits::Limits;
 use crate::liveness::{Liveness, Machine};
+use crate::numbers::{self, Numbers};
+use crate::rests::{self, Still};
 use crate::sharing::{Other, Party};
 use crate::slot;
 use crate::waiting::{Waiter, set_aside};
@@ -96,6 +98,8 @@ pub(crate) struct Taker<'a> {
     pub(crate) holder: &'a HeldBy,
     /// Who had what, once it was read: under the lock it stays so.
     pub(crate) history: OnceCell<String>,
+    /// Whether what the answer rests on is still there.
+    pub(crate) still: Still<'a>,
 }
 
 /// The key of something that holds GPUs by name.
@@ -193,15 +197,31 @@ impl Ledger {
     /// As [`crate::allocate()`]; `UNSAFE_SPEC` when a container of this key is still there (its GPUs stay its own: release
     /// nothing), or the cgroup is another holder's; `INTERNAL` when the state folder fails.
     pub fn grant(&self, inventory: &Inventory, request: &Request, holder: &Holder) -> Result<Vec<Granted>, Refusal> {
+        self.grant_while(&rests::compared, inventory, request, holder)
+    }
+
+    /// The same where MIG instances were not compared yet.
+    ///
+    /// # Errors
+    /// As [`Ledger::grant`], and what `still` says, instead of any other refusal too.
+    pub fn grant_while(
+        &self,
+        still: Still<'_>,
+        inventory: &Inventory,
+        request: &Request,
+        holder: &Holder,
+    ) -> Result<Vec<Granted>, Refusal> {
         let locked = self.lock()?;
         let listing = self.listing()?;
-        self.refuse_living(&in_order(&listing), holder)?;
+        let own = |file: &&String| file.ends_with(holder.key.as_str());
+        let own: Vec<Name> = listing.iter().filter(own).filter_map(|file| Name::parse(file)).collect();
+        self.refuse_living(&own, holder)?;
         let (tag, memory) = (holder.key.as_str(), holder.memory());
         let mut held_by = self.held_by(holder);
         if let HeldBy::Container { sharing, .. } = &mut held_by {
             *sharing = Some(request.terms.sharing).filter(|sharing| *sharing == Sharing::Owner);
         }
-        let taker = Taker { tag, memory: memory.as_str(), holder: &held_by, history: OnceCell::new() };
+        let taker = Taker { tag, memory: memory.as_str(), holder: &held_by, history: OnceCell::new(), still };
         let gpus = self.lease_out(&locked, listing, &[], inventory, request, &taker)?;
         // Advice for the next time: what cannot be remembered keeps nobody from a GPU.
         let _ = self.remember(&locked, &taker, &gpus.iter().map(slot::of).collect::<Vec<_>>());
@@ -272,7 +292,7 @@ impl Ledger {
         let locked = self.lock()?;
         let key = named_key(name);
         let (tag, holder) = (key.as_str(), HeldBy::Name { name: name.to_owned() });
-        let taker = Taker { tag, memory: tag, holder: &holder, history: OnceCell::new() };
+        let taker = Taker { tag, memory: tag, holder: &holder, history: OnceCell::new(), still: &rests::compared };
         self.lease_out(&locked, self.listing()?, &[], inventory, request, &taker)
     }
 
@@ -319,15 +339,27 @@ impl Ledger {
     ) -> Result<Vec<Granted>, Refusal> {
         let Taker { tag, holder, .. } = *taker;
         let boot = self.machine.boot_id().map_err(|e| Refusal::internal("ledger", &e))?;
-        let choose = |listing: &[String]| {
+        let numbers = Numbers::of(inventory, &listing);
+        let mut others_agree = false;
+        let mut choose = |listing: &[String]| {
             let ahead = self.ahead(locked, listing, Some(holder))?;
             let leases: Vec<Name> = in_order(listing).into_iter().filter(|lease| !open.contains(&lease.slot)).collect();
-            self.choose(&leases, &ahead, inventory, request, taker)
+            let others = if self.names_tell(numbers.as_ref(), &ahead, inventory, request, taker) {
+                Self::named(&leases, tag)
+            } else {
+                let others = self.others(&leases, tag);
+                others_agree = open.is_empty() && numbers::agree(inventory, &others);
+                others
+            };
+            self.choose(&leases, &others, &ahead, inventory, request, taker)
         };
-        let (gpus, own) = match choose(&listing) {
-            Err(refusal) if may_be_the_deads(&refusal) && self.reclaim_locked(locked)? > 0 => choose(&self.listing()?)?,
-            other => other?,
+        let answer = match choose(&listing) {
+            Err(refusal) if may_be_the_deads(&refusal) && self.reclaim_locked(locked)? > 0 => choose(&self.listing()?),
+            other => other,
         };
+        let on_all = answer.is_err() || rests::on_all(inventory, request, &self.limits, &listing);
+        (taker.still)(answer.as_ref().ok().map(|(gpus, _)| gpus.as_slice()).filter(|_| !on_all))?;
+        let (gpus, own) = answer?;
         let same = own.len() == gpus.len() && gpus.iter().all(|gpu| own.contains(&slot::of(gpu)));
         match holder {
             HeldBy::Name { .. } if same => return Ok(gpus),
@@ -341,7 +373,9 @@ impl Ledger {
             _ if !same => self.end(locked, tag, &own)?,
             _ => {}
         }
+        numbers.as_ref().map_or(Ok(()), |numbers| numbers.begin(locked))?;
         self.write_leases(locked, &gpus, tag, holder, &boot)?;
+        numbers.iter().for_each(|numbers| numbers.keep(locked, others_agree));
         Ok(gpus)
     }
 
@@ -349,6 +383,7 @@ impl Ledger {
     pub(crate) fn choose(
         &self,
         leases: &[Name],
+        others: &[Other<'_>],
         ahead: &[Waiter],
         inventory: &Inventory,
         request: &Request,
@@ -361,24 +396,23 @@ impl Ledger {
             _ => None,
         };
         let own: Vec<String> = leases.iter().filter(|lease| lease.tag == tag).map(|lease| lease.slot.clone()).collect();
-        let others = self.others(leases, tag);
         if let HeldBy::Container { cgroup: Some(cgroup), .. } = taker.holder
-            && let Some(refusal) = self.held_cgroup(cgroup, &others)
+            && let Some(refusal) = self.held_cgroup(cgroup, others)
         {
             return Err(refusal);
         }
         let party = Party::of(owner, request);
         // Who may never have it does not wait for it.
-        limits.owner_may(&party, &others, party.least(&others, request), request)?;
-        let mut taken = party.taken(inventory, &others);
-        let aside = set_aside(inventory, &others, limits, ahead);
+        limits.owner_may(&party, others, party.least(others, request), request)?;
+        let mut taken = party.taken(inventory, others);
+        let aside = set_aside(inventory, others, limits, ahead);
         let before = aside.of(owner);
         taken.extend(aside.slots);
         if name.is_some() {
             slot::groups_are_free(inventory, &taken, request)?;
         }
-        let closed = limits.closed(inventory, &others, name.or(owner), name.is_some());
-        let mut previous = if own.is_empty() { party.shared(&others) } else { own.clone() };
+        let closed = limits.closed(inventory, others, name.or(owner), name.is_some());
+        let mut previous = if own.is_empty() { party.shared(others) } else { own.clone() };
         if previous.is_empty() && request.ids.is_empty() {
             previous = self.previous(taker);
         }
@@ -388,9 +422,9 @@ impl Ledger {
         let usable = |gpu: &Gpu| gpu.usable() || fits(gpu);
         let is_taken = |slot: &str| taken.iter().any(|taken| taken == slot);
         let chosen = allocate_where(inventory, &is_taken, request, &previous, &usable, &closed)?;
-        let more = party.more(&others, &chosen);
-        limits.owner_may(&party, &others, more, request)?;
-        if !limits.owner_fits(&party, &others, before + more) {
+        let more = party.more(others, &chosen);
+        limits.owner_may(&party, others, more, request)?;
+        if !limits.owner_fits(&party, others, before + more) {
             let message = "what this owner may still have is left to containers of it that wait already";
             let refusal = Refusal::new(Code::CapacityFull, "owner-waits", message, "wait too, or try again later");
             return Err(refusal.at(request.place("count"), request.count.to_string()));

@@ -225,6 +225,11 @@ fn tickets(listing: &[String]) -> Vec<(u64, &str)> {
     tickets
 }
 
+/// Whether somebody waits, or died waiting.
+pub(crate) fn anybody(listing: &[String]) -> bool {
+    listing.iter().any(|name| name.starts_with(PREFIX))
+}
+
 /// The number behind all.
 fn behind(listing: &[String]) -> u64 {
     tickets(listing).last().map_or(1, |(number, _)| number.saturating_add(1))

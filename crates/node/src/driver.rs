@@ -3,7 +3,7 @@
 use std::fs;
 
 use contract::config::Host;
-use contract::inventory::{DriverGpu, Facts, pci_address};
+use contract::inventory::{DriverGpu, Facts, Instances, Marks, pci_address};
 
 use crate::devices;
 use crate::error::{NodeError, found};
@@ -35,13 +35,13 @@ pub fn information(bytes: &[u8]) -> Information {
     for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
         let value = value.trim();
         // An uninitialised GPU shows question marks.
-        let known = (!value.is_empty() && !value.contains('?') && value != "N/A").then(|| value.to_owned());
+        let known = || (!value.is_empty() && !value.contains('?') && value != "N/A").then(|| value.to_owned());
         match key.trim() {
-            "Model" => info.model = known,
-            "GPU UUID" => info.uuid = known,
-            "Bus Location" => info.pci = known.as_deref().and_then(pci_address),
-            "Device Minor" => info.minor = known.and_then(|minor| minor.parse().ok()),
-            "GPU Firmware" => info.firmware = known,
+            "Model" => info.model = known(),
+            "GPU UUID" => info.uuid = known(),
+            "Bus Location" => info.pci = known().as_deref().and_then(pci_address),
+            "Device Minor" => info.minor = known().and_then(|minor| minor.parse().ok()),
+            "GPU Firmware" => info.firmware = known(),
             "GPU Excluded" => info.excluded = value == "Yes",
             _ => {}
         }
@@ -96,6 +96,25 @@ pub fn gpus(host: &Host) -> Result<Vec<(String, Information)>, NodeError> {
 /// # Errors
 /// Something is there and cannot be read.
 pub fn facts(host: &Host) -> Result<Facts, NodeError> {
+    let facts = facts_but_instances(host)?;
+    let (instances, marks) = instances(host, &facts, None)?;
+    Ok(Facts { instances, marks, ..facts })
+}
+
+/// The MIG instances of the GPUs with these device minors, or of all, on a node of these facts. Without the driver there are
+/// none, whatever a module that is gone left behind.
+///
+/// # Errors
+/// As [`facts`].
+pub fn instances(host: &Host, facts: &Facts, of: Option<&[u32]>) -> Result<(Instances, Marks), NodeError> {
+    facts.driver_version.as_ref().map_or_else(|| Ok(Default::default()), |_| mig::instances(host, of))
+}
+
+/// The same without MIG instances: a node may have many, and each is looked at by itself.
+///
+/// # Errors
+/// As [`facts`].
+pub fn facts_but_instances(host: &Host) -> Result<Facts, NodeError> {
     let boot_id = match found(file::read(&host.path(crate::boot::ID)))? {
         Some(bytes) => crate::boot::text(&bytes),
         None => crate::boot::boot_id()?,
@@ -107,9 +126,7 @@ pub fn facts(host: &Host) -> Result<Facts, NodeError> {
     let driver_version = found(file::read(&host.path("proc/driver/nvidia/version")))?.and_then(|bytes| version(&bytes));
     let named = |(pci, Information { uuid, minor, .. })| DriverGpu { pci, uuid, minor };
     let driver_gpus = gpus(host)?.into_iter().map(named).collect();
-    // Without the driver there are none, whatever a module that is gone left behind.
-    let (instances, marks) = if driver_version.is_some() { mig::instances(host)? } else { Default::default() };
-    Ok(Facts { boot_id, driver_version, majors, driver_gpus, instances, marks })
+    Ok(Facts { boot_id, driver_version, majors, driver_gpus, ..Facts::default() })
 }
 
 #[cfg(test)]

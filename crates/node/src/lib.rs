@@ -27,7 +27,7 @@ mod write;
 
 pub use boot::{boot_id, now, rfc3339};
 pub use devices::{check_node, majors};
-pub use driver::facts;
+pub use driver::{facts, facts_but_instances, instances};
 pub use error::NodeError;
 pub use file::{file_id, id, read_bounded, real_path};
 pub use in_root::InRoot;

@@ -19,13 +19,23 @@ const MOST: usize = 1 << 20;
 /// Most instances of a node: 32 GPUs with 15 GPU instances of 8 compute instances each.
 const MOST_INSTANCES: usize = 32 * 15 * 8;
 
-/// The instances that there are, and their marks. One look at a folder where the driver shows no GPU's capabilities.
+/// The instances that there are, and their marks: of the GPUs with these device minors, or of all. One look at a folder where
+/// the driver shows no GPU's capabilities.
 ///
 /// # Errors
 /// Something is there and cannot be read, or is more than any node has.
-pub fn instances(host: &Host) -> Result<(Instances, Marks), NodeError> {
+pub fn instances(host: &Host, of: Option<&[u32]>) -> Result<(Instances, Marks), NodeError> {
     let mut found = Vec::new();
-    look(&host.path(CAPABILITIES), "", &["gpu", "gi", "ci"], &mut found)?;
+    let folder = host.path(CAPABILITIES);
+    match of {
+        None => look(&folder, "", &["gpu", "gi", "ci"], &mut found)?,
+        Some(minors) => {
+            let first = |(at, minor): &(usize, &u32)| !minors.iter().take(*at).any(|before| before == *minor);
+            for (_, minor) in minors.iter().enumerate().filter(first) {
+                look(&format!("{folder}/gpu{minor}/mig"), &format!("gpu{minor}"), &["gi", "ci"], &mut found)?;
+            }
+        }
+    }
     contract::order::sort(&mut found);
     let (names, marks) = found.into_iter().unzip();
     Ok((Instances(names), Marks(marks)))
@@ -213,7 +223,7 @@ mod tests {
             "config 1\nmonitor 2\ngpu0/gi11/access 102\ngpu0/gi11/ci0/access 103\ngpu0/gi11/ci1/access 104\n",
         ));
         let (_root, host) = host(&files);
-        let (there, _) = instances(&host).unwrap();
+        let (there, _) = instances(&host, None).unwrap();
         assert_eq!(there.0, ["gpu0/gi11/ci0", "gpu0/gi11/ci1", "gpu10/gi2"]);
         let told: Vec<(String, Option<u32>, Option<u32>)> =
             capabilities(&host, &there).unwrap().into_iter().map(|c| (c.name, c.by_file, c.by_table)).collect();
@@ -230,11 +240,11 @@ mod tests {
     fn a_node_without_the_driver_or_without_mig_has_none() {
         for files in [&[][..], &[("proc/driver/nvidia/capabilities/mig/config", "")][..]] {
             let (_root, host) = host(files);
-            let (there, _) = instances(&host).unwrap();
+            let (there, _) = instances(&host, None).unwrap();
             assert_eq!((there.0.len(), capabilities(&host, &there).unwrap().len()), (0, 0));
         }
         let (_root, host) = host(&[("proc/driver/nvidia/capabilities", "no folder")]);
-        assert!(instances(&host).unwrap_err().to_string().starts_with("cannot list "));
+        assert!(instances(&host, None).unwrap_err().to_string().starts_with("cannot list "));
     }
 
     /// D21: one that was destroyed and made again under its number is another.
@@ -244,15 +254,15 @@ mod tests {
         let file = |gi: u32| format!("{at}/gi{gi}/ci0/access");
         let files = [file(1), file(2)];
         let (root, host) = host(&[(&files[0], "DeviceFileMinor: 3"), (&files[1], "DeviceFileMinor: 21")]);
-        let before = instances(&host).unwrap();
-        assert_eq!(instances(&host).unwrap(), before, "what stays keeps its mark");
+        let before = instances(&host, None).unwrap();
+        assert_eq!(instances(&host, None).unwrap(), before, "what stays keeps its mark");
         let gone = root.path().join(at).join("gi2");
         // Made beside it first, as a file system may use an inode again at once; a driver's clock goes on.
         fs::create_dir_all(gone.with_file_name("new/ci0")).unwrap();
         fs::write(gone.with_file_name("new/ci0/access"), "DeviceFileMinor: 21").unwrap();
         fs::remove_dir_all(&gone).unwrap();
         fs::rename(gone.with_file_name("new"), &gone).unwrap();
-        let after = instances(&host).unwrap();
+        let after = instances(&host, None).unwrap();
         assert_eq!((&after.0, &after.1.0[0]), (&before.0, &before.1.0[0]));
         assert_ne!(after.1.0[1], before.1.0[1]);
     }

@@ -57,11 +57,8 @@ pub fn alone(rounds: usize) -> Result<Race> {
     let document = peer::document(&before, &after, &node.host.root.join("dev"));
     let path = node.join("floor.json");
     peer::write(&path, &document)?;
-    let full = Node::new(|host| host.gpus(16))?;
-    let instances = cut(&full, 7)?;
-    let (free, held) = instances.split_last().ok_or_else(|| Error::new("no instance was made"))?;
-    full.hold(held.iter().cloned(), 0)?;
-    let last = full.scene("last", Verb::Create, &Spec::new().env("QUILT_GPU_IDS", free), Some(&image))?;
+    let (full, free) = figures::full()?;
+    let last = full.scene("last", Verb::Create, &free, Some(&image))?.beside_others();
     let mounts = |spec: Spec| figures::with_mounts(spec);
     let thousand = scene("thousand", Verb::Create, &mounts(asks(1)))?;
     let asking_thousand = scene("peer-thousand", Verb::Create, &mounts(asks_peer()))?;
@@ -88,8 +85,7 @@ pub fn alone(rounds: usize) -> Result<Race> {
         own("quilt-gpu create, 1 GPU (A/A)", &one),
         own("quilt-gpu create, 8 GPUs", &all),
         own(MOUNTS, &thousand),
-        // Nothing is reset: the leases stay.
-        Entrant::new(HELD, || last.command()).before(|| last.put_back()).after(|| removed(&last, last.runtime())),
+        own(HELD, &last),
     ];
     if let Some(nvidia) = &nvidia {
         nvidia.prepare(&folder, &node.low_level, &document, LIBRARIES, false)?;

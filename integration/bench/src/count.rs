@@ -97,7 +97,7 @@ pub fn instructions(scene: &Scene<'_>, profile: &str) -> Result<u64> {
 ///
 /// # Errors
 /// As [`count`].
-pub fn instructions_as_it_is(scene: &Scene<'_>, profile: &str) -> Result<u64> {
+fn instructions_as_it_is(scene: &Scene<'_>, profile: &str) -> Result<u64> {
     let file = scene.node().join("valgrind");
     let tracer = ["valgrind".to_owned(), "--tool=callgrind".to_owned()];
     let named = [format!("--callgrind-out-file={profile}"), format!("--log-file={}", file.display())];

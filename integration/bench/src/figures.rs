@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use integration::{Binaries, Error, Result, Rootfs, Spec};
 use serde_json::json;
 
+use crate::contests::cut;
 use crate::count::{Counts, count};
 use crate::scene::{Node, Scene, Verb, failed};
 
@@ -73,7 +74,7 @@ pub fn measured() -> Result<(u64, Vec<Figure>)> {
 #[must_use]
 pub fn text(size: u64, figures: &[Figure]) -> String {
     let mut text = String::from(
-        "# What calls of quilt-gpu-runtime cost, over stand-ins of the driver on a node with 1 GPU (or 8); make test fails on more.\n\
+        "# What calls of quilt-gpu-runtime cost, over stand-ins of the driver on a node with 1 GPU (8, 16); make test fails on more.\n\
          # QUILT_FIGURES=write cargo test -p bench writes this file anew. Instructions 0: not counted, since valgrind\n\
          # knows no openat2 and so sees no image and no source of a mount.\n\
          # scene               calls  failed  instructions\n",
@@ -140,7 +141,20 @@ pub fn each(mut act: impl FnMut(&Scene<'_>) -> Result<()>) -> Result<()> {
     {
         act(&eight.scene(name, Verb::Create, &asks(count), rootfs)?)?;
     }
-    Ok(())
+    let (full, free) = full()?;
+    act(&full.scene("create-last-of-112", Verb::Create, &free, None)?.beside_others())
+}
+
+/// A node of 112 MIG instances, all but one held by containers, and what asks for that one.
+///
+/// # Errors
+/// As [`Node::new`].
+pub fn full() -> Result<(Node, Spec)> {
+    let node = Node::new(|host| host.gpus(16))?;
+    let instances = cut(&node, 7)?;
+    let (free, held) = instances.split_last().ok_or_else(|| Error::new("no instance was made"))?;
+    node.hold(held.iter().cloned(), 0)?;
+    Ok((node, Spec::new().env("QUILT_GPU_IDS", free)))
 }
 
 /// A thousand binds of one folder: what lies behind each is looked at.

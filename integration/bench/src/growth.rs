@@ -3,10 +3,10 @@
 use integration::{Result, Spec};
 use serde_json::json;
 
-use crate::contests::{cut, removed};
-use crate::count::{Counts, instructions, instructions_as_it_is, traced, traced_as_it_is};
+use crate::contests::cut;
+use crate::count::{Counts, instructions, traced, traced_as_it_is};
 use crate::plot::Line;
-use crate::scene::{Node, Verb};
+use crate::scene::{Node, Scene, Verb};
 
 /// What grows, and what a create took at each size: instructions, and system calls.
 pub struct Growth {
@@ -19,25 +19,16 @@ pub struct Growth {
 }
 
 fn counted(node: &Node, spec: &Spec) -> Result<Counts> {
-    let scene = node.scene("growing", Verb::Create, spec, None)?;
-    let calls = calls(&traced(&scene)?);
-    Ok(Counts { calls, failed: 0, instructions: instructions(&scene, "/dev/null")? })
+    of(&node.scene("growing", Verb::Create, spec, None)?)
+}
+
+fn of(scene: &Scene<'_>) -> Result<Counts> {
+    let calls = calls(&traced(scene)?);
+    Ok(Counts { calls, failed: 0, instructions: instructions(scene, "/dev/null")? })
 }
 
 fn calls(trace: &str) -> u64 {
     trace.lines().filter(|line| line.contains('(') && !line.starts_with("---")).count() as u64
-}
-
-/// With the leases that others have.
-fn counted_beside(node: &Node, spec: &Spec) -> Result<Counts> {
-    let scene = node.scene("growing", Verb::Create, spec, None)?;
-    scene.put_back()?;
-    let calls = calls(&traced_as_it_is(&scene)?);
-    removed(&scene, scene.runtime())?;
-    scene.put_back()?;
-    let instructions = instructions_as_it_is(&scene, "/dev/null")?;
-    removed(&scene, scene.runtime())?;
-    Ok(Counts { calls, failed: 0, instructions })
 }
 
 fn grown(name: &str, points: &[(f64, Counts)]) -> (Line, Line) {
@@ -110,7 +101,7 @@ pub fn all() -> Result<Vec<Growth>> {
     let (mut points, mut held) = (Vec::new(), 0);
     for wanted in [0, 28, 56, 84, 111] {
         held += node.hold(instances.drain(..wanted - held), held)?;
-        points.push((wanted as f64, counted_beside(&node, &free)?));
+        points.push((wanted as f64, of(&node.scene("growing", Verb::Create, &free, None)?.beside_others())?));
     }
     let words = ["contracts", "Create on a node of 112 MIG instances in use", "contracts in force"];
     let contracts = growth(words, [grown("asks for an instance", &points)]);

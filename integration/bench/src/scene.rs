@@ -142,7 +142,8 @@ impl Node {
         let nowhere = Rootfs { path: self.scratch.join("no-rootfs") };
         let bundle = Bundle::sharing(self.scratch.join(name), spec, rootfs.unwrap_or(&nowhere))?;
         let original = fs::read(bundle.config()).map_err(|e| failed("read", &bundle.config(), &e))?;
-        Ok(Scene { node: self, name: name.to_owned(), verb: call, bundle, original, image: rootfs.is_some() })
+        let (name, image) = (name.to_owned(), rootfs.is_some());
+        Ok(Scene { node: self, name, verb: call, bundle, original, image, beside: false })
     }
 }
 
@@ -171,10 +172,17 @@ pub struct Scene<'a> {
     pub bundle: Bundle,
     original: Vec<u8>,
     image: bool,
+    beside: bool,
     node: &'a Node,
 }
 
 impl Scene<'_> {
+    /// The same `create` beside what others hold, which stays when the scene is reset.
+    #[must_use]
+    pub fn beside_others(self) -> Self {
+        Self { beside: true, ..self }
+    }
+
     /// Puts back the bundle alone.
     ///
     /// # Errors
@@ -215,6 +223,10 @@ impl Scene<'_> {
     /// # Errors
     /// A file cannot be written, or the `create` fails.
     pub fn reset(&self) -> Result<()> {
+        if self.beside {
+            self.run_once(&self.words(Verb::Delete, ID, &self.bundle))?;
+            return self.put_back();
+        }
         let state = self.node.quilt.state();
         for entry in fs::read_dir(&state).map_err(|e| failed("list", &state, &e))?.flatten() {
             let path = entry.path();

@@ -14,25 +14,30 @@ pub(super) enum Keys {
     Data,
 }
 
+/// A list at the top of a document whose items are taken as they come, and are not in what is read.
+pub(super) struct Taken<'t, 'a> {
+    /// Its key.
+    pub(super) key: &'t str,
+    /// Who takes them.
+    pub(super) take: &'t mut dyn FnMut(Node<'a>),
+}
+
 /// Reads a whole document.
-pub(super) fn read(bytes: &[u8], keys: Keys) -> Result<Node<'_>, JsonError> {
+pub(super) fn read<'a>(bytes: &'a [u8], keys: Keys, taken: Option<Taken<'_, 'a>>) -> Result<Node<'a>, JsonError> {
     let fail = |rule, message: &str, offset| JsonError { rule, message: message.to_owned(), offset, at: String::new() };
     if bytes.len() > MAX_BYTES {
         return Err(fail("json-size", &format!("document is larger than {MAX_BYTES} bytes"), MAX_BYTES));
     }
     let text = std::str::from_utf8(bytes).map_err(|e| fail("json-utf8", "text is not UTF-8", e.valid_up_to()))?;
-    let mut reader = Reader { text, bytes, pos: 0, path: Vec::new() };
-    reader.space();
-    let node = reader.value(keys)?;
-    reader.space();
-    if reader.pos < bytes.len() {
-        return Err(reader.fail("json-trailing", "something follows the end of the document"));
-    }
-    Ok(node)
+    let mut reader = Reader { text, bytes, pos: 0, path: Vec::new(), taken };
+    reader.document(keys).map_err(|error| *error)
 }
 
 /// Up to so many members, each key is compared with all before it: structures are short, and sorting costs.
 const FEW: usize = 32;
+
+/// Room for the members of most objects: a device node of an inventory has so many.
+const USUAL: usize = 8;
 
 /// A step from a value to the value inside it, for the pointer of an error.
 #[derive(Clone)]
@@ -41,15 +46,50 @@ enum Step<'a> {
     Index(usize),
 }
 
-struct Reader<'a> {
+/// How many bytes of a string mean themselves: most bytes of a document stand in strings, so they are looked at by eights.
+fn plain(rest: &[u8]) -> usize {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let mut at = 0;
+    while let Some(eight) = rest.get(at..).and_then(<[u8]>::first_chunk) {
+        let word = u64::from_le_bytes(*eight);
+        // The highest bit of each byte that is below; of those after the first such a byte it may be wrong.
+        let below = |word: u64, least: u64| word.wrapping_sub(EACH * least) & !word & (EACH << 7);
+        let is = |byte: u8| below(word ^ (EACH * u64::from(byte)), 1);
+        let special = is(b'"') | is(b'\\') | below(word, 0x20);
+        if special != 0 {
+            return at + special.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let last = rest.get(at..).unwrap_or_default();
+    at + last.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)).unwrap_or(last.len())
+}
+
+struct Reader<'t, 'a> {
     text: &'a str,
     bytes: &'a [u8],
     pos: usize,
     path: Vec<Step<'a>>,
+    taken: Option<Taken<'t, 'a>>,
 }
 
-impl<'a> Reader<'a> {
-    fn fail(&self, rule: &'static str, message: &str) -> JsonError {
+/// A box, since every value that is read could be one.
+type Wrong = Box<JsonError>;
+
+impl<'a> Reader<'_, 'a> {
+    fn document(&mut self, keys: Keys) -> Result<Node<'a>, Wrong> {
+        self.space();
+        let node = self.value(keys)?;
+        self.space();
+        if self.pos < self.bytes.len() {
+            return Err(self.fail("json-trailing", "something follows the end of the document"));
+        }
+        Ok(node)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fail(&self, rule: &'static str, message: &str) -> Wrong {
         let mut at = String::new();
         for step in &self.path {
             at.push('/');
@@ -58,7 +98,7 @@ impl<'a> Reader<'a> {
                 Step::Index(index) => at.push_str(&index.to_string()),
             }
         }
-        JsonError { rule, message: message.to_owned(), offset: self.pos, at }
+        Box::new(JsonError { rule, message: message.to_owned(), offset: self.pos, at })
     }
 
     fn peek(&self) -> u8 {
@@ -71,7 +111,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn value(&mut self, keys: Keys) -> Result<Node<'a>, JsonError> {
+    fn value(&mut self, keys: Keys) -> Result<Node<'a>, Wrong> {
         let start = self.pos;
         let value = match self.peek() {
             b'{' => self.object(keys)?,
@@ -86,7 +126,7 @@ impl<'a> Reader<'a> {
         Ok(Node { span: start..self.pos, value })
     }
 
-    fn word(&mut self, word: &str, value: Value<'a>) -> Result<Value<'a>, JsonError> {
+    fn word(&mut self, word: &str, value: Value<'a>) -> Result<Value<'a>, Wrong> {
         if self.bytes.get(self.pos..self.pos + word.len()) != Some(word.as_bytes()) {
             return Err(self.fail("json-syntax", "expected a value"));
         }
@@ -94,7 +134,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    fn deeper(&mut self) -> Result<(), JsonError> {
+    fn deeper(&mut self) -> Result<(), Wrong> {
         if self.path.len() >= MAX_DEPTH {
             return Err(self.fail("json-depth", "nested too deeply"));
         }
@@ -103,17 +143,25 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn array(&mut self, keys: Keys) -> Result<Value<'a>, JsonError> {
+    fn array(&mut self, keys: Keys) -> Result<Value<'a>, Wrong> {
         self.deeper()?;
         let mut items = Vec::new();
         if self.peek() == b']' {
             self.pos += 1;
             return Ok(Value::Array(items));
         }
+        let is = |taken: &Taken<'_, '_>| matches!(self.path.as_slice(), [Step::Key(key)] if *key == taken.key);
+        let mut taken = self.taken.take_if(|taken| is(taken));
+        let mut index = 0;
         loop {
-            self.path.push(Step::Index(items.len()));
-            items.push(self.value(keys)?);
+            self.path.push(Step::Index(index));
+            let item = self.value(keys)?;
+            match &mut taken {
+                Some(taken) => (taken.take)(item),
+                None => items.push(item),
+            }
             self.path.pop();
+            index += 1;
             self.space();
             match self.peek() {
                 b',' => self.pos += 1,
@@ -125,13 +173,13 @@ impl<'a> Reader<'a> {
         Ok(Value::Array(items))
     }
 
-    fn object(&mut self, keys: Keys) -> Result<Value<'a>, JsonError> {
+    fn object(&mut self, keys: Keys) -> Result<Value<'a>, Wrong> {
         self.deeper()?;
-        let mut members: Vec<Member<'a>> = Vec::new();
         if self.peek() == b'}' {
             self.pos += 1;
-            return Ok(Value::Object(members));
+            return Ok(Value::Object(Vec::new()));
         }
+        let mut members: Vec<Member<'a>> = Vec::with_capacity(USUAL);
         loop {
             if self.peek() != b'"' {
                 return Err(self.fail("json-syntax", "expected a key"));
@@ -162,12 +210,12 @@ impl<'a> Reader<'a> {
         Ok(Value::Object(members))
     }
 
-    fn twice(&self, key: &str) -> JsonError {
+    fn twice(&self, key: &str) -> Wrong {
         self.fail("json-duplicate-key", &format!("key {key:?} appears twice"))
     }
 
     /// Long maps are looked through once, sorted.
-    fn check_many(&self, members: &[Member<'_>]) -> Result<(), JsonError> {
+    fn check_many(&self, members: &[Member<'_>]) -> Result<(), Wrong> {
         if members.len() <= FEW {
             return Ok(());
         }
@@ -179,7 +227,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn check_key(&self, keys: Keys, key: &str, before: &[Member<'_>]) -> Result<(), JsonError> {
+    fn check_key(&self, keys: Keys, key: &str, before: &[Member<'_>]) -> Result<(), Wrong> {
         if before.len() < FEW && before.iter().any(|m| m.key == key) {
             return Err(self.twice(key));
         }
@@ -194,7 +242,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn number(&mut self) -> Result<&'a str, JsonError> {
+    fn number(&mut self) -> Result<&'a str, Wrong> {
         let start = self.pos;
         let digits = |r: &mut Self| {
             let from = r.pos;
@@ -223,12 +271,11 @@ impl<'a> Reader<'a> {
         if good { Ok(&self.text[start..self.pos]) } else { Err(self.fail("json-syntax", "malformed number")) }
     }
 
-    fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
+    fn string(&mut self) -> Result<Cow<'a, str>, Wrong> {
         self.pos += 1;
         let start = self.pos;
         let rest = self.bytes.get(start..).unwrap_or_default();
-        // Most bytes of a document stand in strings, and most of those mean themselves.
-        let plain = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)).unwrap_or(rest.len());
+        let plain = plain(rest);
         self.pos += plain;
         match rest.get(plain) {
             None => Err(self.fail("json-syntax", "string is not closed")),
@@ -243,7 +290,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The rest of a string in which an escape was met.
-    fn escaped(&mut self, start: usize) -> Result<Cow<'a, str>, JsonError> {
+    fn escaped(&mut self, start: usize) -> Result<Cow<'a, str>, Wrong> {
         let mut out = String::from(&self.text[start..self.pos]);
         let mut plain = self.pos;
         loop {
@@ -265,7 +312,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn escape(&mut self) -> Result<char, JsonError> {
+    fn escape(&mut self) -> Result<char, Wrong> {
         self.pos += 1;
         let simple = match self.peek() {
             b'"' => '"',
@@ -283,7 +330,7 @@ impl<'a> Reader<'a> {
         Ok(simple)
     }
 
-    fn unicode(&mut self) -> Result<char, JsonError> {
+    fn unicode(&mut self) -> Result<char, Wrong> {
         let high = self.hex4()?;
         let code = if (0xd800..0xdc00).contains(&high) {
             if self.peek() != b'\\' || self.bytes.get(self.pos + 1) != Some(&b'u') {
@@ -306,7 +353,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Four hexadecimal digits after the `u` that `pos` stands on.
-    fn hex4(&mut self) -> Result<u32, JsonError> {
+    fn hex4(&mut self) -> Result<u32, Wrong> {
         self.pos += 1;
         let digits = self.bytes.get(self.pos..self.pos + 4).unwrap_or_default();
         if digits.len() < 4 || !digits.iter().all(u8::is_ascii_hexdigit) {

@@ -71,6 +71,39 @@ fn long_maps_are_checked_too() {
     }
 }
 
+/// Strings are looked at by eights: what has to be seen is, wherever in them it stands and whatever stands before.
+#[test]
+fn strings_end_where_they_end() {
+    for len in 0..20 {
+        for at in 0..=len {
+            for (special, before) in ["\"", "\\", "\n", "\u{1f}", "\u{80}", "é", " ", "\u{7f}"]
+                .iter()
+                .zip(["a", "é", "!", "]", "€", "~"].iter().cycle())
+            {
+                let text = format!("{}{special}{}", before.repeat(at), "z".repeat(len - at));
+                let written = serde_json::to_string(&[&text, "next"]).unwrap();
+                let node = parse_data(written.as_bytes()).unwrap();
+                let read: Vec<_> = node.items().iter().map(Node::as_str).collect();
+                assert_eq!(read, [Some(text.as_str()), Some("next")]);
+                let raw = format!("[\"{}\u{1}{}\"]", before.repeat(at), "z".repeat(len - at));
+                let error = parse_data(raw.as_bytes()).unwrap_err();
+                assert_eq!((error.rule, error.offset), ("json-syntax", 2 + before.len() * at), "{raw:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_list_is_taken_item_by_item() {
+    let text = "{\"a\":[0],\"list\":[1,{\"list\":[2]},[3]],\"b\":{\"list\":[4]}}";
+    let mut items = Vec::new();
+    let node = parse_taking(text.as_bytes(), "list", &mut |item| items.push(to_value(&item).to_string())).unwrap();
+    assert_eq!(items, ["1", "{\"list\":[2]}", "[3]"]);
+    assert_eq!(to_value(&node).to_string(), "{\"a\":[0],\"b\":{\"list\":[4]},\"list\":[]}");
+    let error = parse_taking(b"{\"list\":[1,{\"b\":}]}", "list", &mut |_| {}).unwrap_err();
+    assert_eq!(error.at, "/list/1/b");
+}
+
 #[test]
 fn errors_name_the_place() {
     let error = parse_oci(b"{\"linux\":{\"devices\":[{\"path\":\"/dev/x\"},{\"Path\":\"y\"}]}}").unwrap_err();

@@ -125,7 +125,7 @@ fn history_is_bounded_and_the_newest_stays() {
     let (_dir, ledger) = fresh();
     let name = |n: usize| format!("{n:032x}");
     let holder = HeldBy::Name { name: "vm:a".into() };
-    let taker = |memory| Taker { tag: "t", memory, holder: &holder, history: OnceCell::new() };
+    let taker = |memory| Taker { tag: "t", memory, holder: &holder, history: OnceCell::new(), still: &crate::compared };
     let names: Vec<String> = (0..10_000).map(name).collect();
     let previous = |n: usize| ledger.previous(&taker(&names[n]));
     let remember = |n: usize, slots: &[String]| {
