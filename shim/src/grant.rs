@@ -180,7 +180,10 @@ pub(crate) fn contract(
     match asked {
         Asked::Nothing => Ok(None),
         Asked::Reserved { token, request, .. } => {
-            let reserved = ledger.reservation(token, holder.pod.as_ref())?;
+            // A token that the first container of this id used up is not what is wrong with the second.
+            let reserved = ledger
+                .reservation(token, holder.pod.as_ref())
+                .or_else(|refusal| ledger.refuse_second(holder).and(Err(refusal)))?;
             request.as_ref().map_or(Ok(()), |request| reserved.answers(request))?;
             fresh(setup, || {
                 lowlevel::enforces(setup, Path::new(&holder.low_level))?;

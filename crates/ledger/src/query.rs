@@ -205,6 +205,14 @@ impl Ledger {
         taken(inventory, names.iter().map(|name| Take::of(&name.slot, self.read(name).ok().as_ref())))
     }
 
+    /// Refuses a second container of a key whose first is there. Who grants or redeems asks this anyway.
+    ///
+    /// # Errors
+    /// `UNSAFE_SPEC`, or `INTERNAL` when the state folder fails.
+    pub fn refuse_second(&self, holder: &Holder) -> Result<(), Refusal> {
+        self.refuse_living(&self.names()?, holder)
+    }
+
     /// The contract of a reservation, left reserved.
     ///
     /// # Errors
