@@ -46,8 +46,6 @@ pub(crate) struct Holder {
     pub(crate) runs: bool,
     /// Its owner's others, who share as well, may have them too.
     pub(crate) shared: bool,
-    /// It came with a token, which is used.
-    pub(crate) redeemed: bool,
     /// It was deleted: nobody joins what is left of it.
     pub(crate) left: bool,
 }
@@ -129,13 +127,9 @@ impl Model {
     }
 
     pub(crate) fn answer(&self, c: u64, ask: &Ask) -> Answer {
-        // Who is there already is not made a second time. Where only its process tells, its token is looked at first, and is used.
-        match self.holders.get(&c) {
-            Some(holder) if holder.redeemed && !holder.known => {
-                return Answer::Refused(&["UNSAFE_SPEC", "CONTRACT_UNTRUSTED"]);
-            }
-            Some(_) => return Answer::Refused(&["UNSAFE_SPEC"]),
-            None => {}
+        // Who is there already is not made a second time.
+        if self.holders.contains_key(&c) {
+            return Answer::Refused(&["UNSAFE_SPEC"]);
         }
         match ask {
             Ask::Count(many) | Ask::Waiting(many) => self.by_count(*many as usize, false),

@@ -122,8 +122,8 @@ impl<'a> Play<'a> {
     fn made(&mut self, c: u64, ask: &Ask) -> Result<bool> {
         let grants = self.place.leases()?.remove(&format!("c{c}")).unwrap_or_default();
         let (known, runs) = (self.place.is_known(c), self.place.runs(c));
-        let (shared, redeemed) = (matches!(ask, Ask::Shared(_)), *ask == Ask::Reserved);
-        self.model.seen(c, Some(Holder { grants, known, runs, shared, redeemed, left: false }));
+        let shared = matches!(ask, Ask::Shared(_));
+        self.model.seen(c, Some(Holder { grants, known, runs, shared, left: false }));
         let place = &*self.place;
         self.model.reserved.retain(|reserved| place.is_promised(&reserved.token));
         Ok(known || runs)
