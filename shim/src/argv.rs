@@ -151,7 +151,7 @@ impl Verb {
 }
 
 /// Flags that may be given more than once: each adds to the others.
-const REPEATED: &[&str] = &["additional-gids", "cap", "c", "env", "e", "g"];
+const REPEATED: &[&str] = &["additional-gids", "cap", "c", "cgroup", "env", "e", "g"];
 /// Global flags with a value, of runc and crun.
 const GLOBAL_VALUES: &[&str] = &["log", "log-format", "log-level", "root", "criu", "rootless", "cgroup-manager"];
 /// Asks for help, and nothing is done besides.

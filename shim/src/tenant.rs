@@ -52,12 +52,13 @@ pub(crate) fn exec(container: &Container<'_>, mut words: Words) -> Refusal {
 /// A group or a folder that is not the container's own.
 fn leads_out(container: &Container<'_>) -> Option<Refusal> {
     let call = container.call;
-    let climbs = |group: &&str| group.split(['/', ':']).any(|part| part == "..");
+    let climbs = |group: &&str| group.split(['/', ':', ',']).any(|part| part == "..");
     // crun leaves the process where its caller is when the group is not there, and any other may.
     let unsure = |group: &&str| {
         LowLevel::of(&container.low_level.to_string_lossy()) != LowLevel::Runc && !group.trim_matches('/').is_empty()
     };
-    if let Some(group) = call.value("cgroup").filter(|group| climbs(group) || unsure(group)) {
+    let mut groups = call.values_of("cgroup", "cgroup").map(|(group, _)| group);
+    if let Some(group) = groups.find(|group| climbs(group) || unsure(group)) {
         // As runc says it, whose users look for these words. crun would put the process into any group of the machine.
         let message = format!("{group} is not a sub cgroup path: the process would not be in its container's group");
         let refusal = Refusal::new(Code::UnsafeSpec, "exec-cgroup", message, "name a group below the container's");

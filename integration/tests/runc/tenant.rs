@@ -148,8 +148,15 @@ fn crun_takes_no_flag_that_leaves_the_filter_out() -> Result<()> {
     assert!(!refused.ok() && refused.stderr.contains("--cgroup-manager"), "{refused:?}");
     bench.runc.create("flags", &bundle)?.checked()?;
     bench.runc.start("flags")?.checked()?;
-    let refused = call(&["exec", "--cgroup", "../elsewhere", "flags", "true"])?;
-    assert!(!refused.ok() && refused.stderr.contains("../elsewhere"), "{refused:?}");
+    // Each of several is judged, wherever it stands.
+    for groups in
+        [&["../elsewhere"][..], &["/", "../elsewhere"], &["../elsewhere", "/"], &["cpu:/,..:../elsewhere", "/"]]
+    {
+        let groups = groups.iter().flat_map(|group| ["--cgroup", group]);
+        let words: Vec<&str> = std::iter::once("exec").chain(groups).chain(["flags", "true"]).collect();
+        let refused = call(&words)?;
+        assert!(!refused.ok() && refused.stderr.contains("../elsewhere is not a sub cgroup path"), "{refused:?}");
+    }
     call(&["exec", "flags", "true"])?.checked()?;
     Ok(())
 }

@@ -41,6 +41,7 @@ fn what_engines_send() {
         ("--root create state ID", "pass"),
         ("--root R exec --process /tmp/p --detach --pid-file F ID", "exec ID bundle=. root=Some(\"R\") clear=true"),
         ("exec -td -e A=b --env C=d -g 1 -g 2 ID sh", "exec ID bundle=. root=None clear=true"),
+        ("exec --cgroup memory:a --cgroup cpu,cpuacct:b ID sh", "exec ID bundle=. root=None clear=true"),
         ("exec -t -d ID sh -pX --cgro x", "exec ID bundle=. root=None clear=true"),
         ("exec ID create", "exec ID bundle=. root=None clear=true"),
         ("exec ID prog --log x", "exec ID bundle=. root=None clear=true"),
