@@ -107,7 +107,7 @@ pub const MOUNTS: &str = "quilt-gpu create, 1 GPU, 1,000 mounts";
 /// The same by the peer.
 pub const MOUNTS_PEER: &str = "NVIDIA create, 1 GPU, 1,000 mounts";
 /// Over a real low-level runtime: of what quilt-gpu adds, this much is being there when it has ended.
-pub const WAITING: &str = "the same edits, by a static program that only waits";
+pub const WAITING: &str = "the same, static floor that waits";
 /// On a node that is full but for what is asked for.
 pub const HELD: &str = "quilt-gpu create, the last of 112 MIG instances";
 
