@@ -103,6 +103,23 @@ mod tests {
         }
     }
 
+    /// What an `exec` gets that says nothing of capabilities: its container's, all and no others.
+    #[test]
+    fn an_exec_that_is_silent_gets_its_containers() {
+        let has = |capabilities| Has { capabilities, sees_others: false }.listed();
+        let sets = |list: &str| format!(r#"{{"bounding":[{list}],"effective":[{list}],"permitted":[{list}]}}"#);
+        assert_eq!(has(1 << 21 | 1), sets(r#""CAP_CHOWN","CAP_SYS_ADMIN""#));
+        assert_eq!(Has::NOTHING.listed(), sets(""));
+        for (process, silent) in [
+            (r#"{"args":["sh"],"cwd":"/"}"#, true),
+            (r#"{"args":["capabilities"],"cwd":"/"}"#, true),
+            (r#"{"capabilities":null}"#, true),
+            (r#"{"args":["sh"],"capabilities":{"bounding":[]}}"#, false),
+        ] {
+            assert_eq!(may_be_silent(process.as_bytes()), silent, "{process}");
+        }
+    }
+
     /// The cheap look overlooks nothing that the reading of names finds.
     #[test]
     fn the_cheap_look_sees_every_spelling() {

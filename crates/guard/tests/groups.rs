@@ -217,6 +217,11 @@ fn who_is_not_the_machines_root_cannot_write_them() {
     assert!(shown(user, &format!("{},{}", map(100_000), map(0))));
     assert!(shown(user, ""), "whose ids are not told");
     assert!(shown(other, &map(100_000)), "without a namespace ids are not mapped");
+    let (joined, network) =
+        (r#"{"type":"user","path":"/proc/7/ns/user"}"#, r#"{"type":"network","path":"/proc/7/ns/net"}"#);
+    assert!(shown(joined, &map(100_000)), "another's ids are not told");
+    assert!(!shown(r#"{"type":"user","path":""}"#, &map(100_000)), "nobody's namespace is joined");
+    assert!(!shown(&format!("{user},{network}"), &map(100_000)), "a namespace of another kind is joined");
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod common;
 
 use common::{BUNDLE, By, Fake, Spec, both, gpu, hardened, judge, judge_text, verdict};
 use contract::config::Policy;
-use guard::Name;
+use guard::{FileSystem, Name};
 
 const NODE: &str = "TENANT_GPU_MOUNT mount-gpu-node";
 const DEV: &str = "TENANT_GPU_MOUNT mount-dev-tree";
@@ -247,6 +247,7 @@ fn root_file_systems_that_are_written() {
         fake.dir(path, |_| {});
     }
     fake.names.insert("/srv/usr".into(), vec![Name { rest: String::new(), real: "/usr".into() }]);
+    fake.dir("/srv/processes", |dir| dir.fs = FileSystem::Proc);
     let by = |by: By| By { programs: vec!["/usr/sbin/runc".into()], ..by };
     for (root, expected) in [
         ("/home/user", "ok"),
@@ -256,6 +257,7 @@ fn root_file_systems_that_are_written() {
         ("/etc/cdi", RESERVED),
         ("/sys/bus/pci", "UNSAFE_SPEC mount-sysfs-rw"),
         ("/proc/sys", "UNSAFE_SPEC mount-procfs-rw"),
+        ("/srv/processes", "UNSAFE_SPEC mount-procfs-rw"),
     ] {
         let text = Spec { root: root.into(), caps: r#""CAP_CHOWN""#.into(), ..Spec::default() }.text();
         let readonly = text.replacen(r#""root":{"#, r#""root":{"readonly":true,"#, 1);
@@ -362,11 +364,14 @@ fn hardened_rows() {
         (mount("/home/user", "rw"), "ok"),
         (Spec::mount(r#"{"destination":"/x","type":"ext4","source":"/dev/sda"}"#), "UNSAFE_SPEC mount-fstype"),
         (Spec::mount(r#"{"destination":"/x","type":"tmpfs","source":"tmpfs"}"#), "ok"),
+        (Spec::mount(r#"{"destination":"/x","source":"none"}"#), "ok"),
     ] {
         assert_eq!(verdict(&judge(&spec, &hardened())), expected, "{}", spec.mounts);
         let standard = if spec.mounts == mount("/run", "rw").mounts { RESERVED } else { "ok" };
         assert_eq!(verdict(&judge(&spec, &By::default())), standard, "{}", spec.mounts);
     }
+    let disk = Spec::mount(r#"{"destination":"/x","type":"ext4","source":"/dev/sda"}"#);
+    assert_eq!(verdict(&judge(&Spec { mounts: disk.mounts, ..Spec::admin() }, &By::default())), "ok", "by its rights");
 }
 
 #[test]
@@ -418,4 +423,6 @@ fn the_mount_table_is_read_only_when_it_decides() {
     assert_eq!(asked(&Spec::bind("/dev/fuse"), "majors"), 0);
     assert_eq!(asked(&Spec::bind("/dev/hidraw0"), "majors"), 1);
     assert_eq!(asked(&Spec::bind("/etc/hosts"), "namespace"), 0);
+    let rule = |kind: &str| Spec::rules(&format!(r#"{{"allow":true,"type":"{kind}","major":8,"access":"rw"}}"#));
+    assert_eq!((asked(&rule("c"), "disks"), asked(&rule("b"), "disks")), (0, 1), "no disk is a character device");
 }

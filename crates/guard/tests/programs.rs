@@ -253,14 +253,16 @@ fn letters_of_several_programs_count_together() {
     assert_eq!(open_to_programs(&[read, write], &numbers(), &[]), None, "one lets read only, the other write only");
 }
 
-/// A compiler may compare a copy, or by equality, or keep the context in another register: a whole one, half of it is none.
+/// A compiler may compare a copy, or by equality, or 32 bits only, or keep the context in another register: a whole one, half of it is none.
 #[test]
 fn copies_are_followed() {
+    const JNE32: u8 = 0x56;
     let rest = |code: u8| {
+        let (differs, is) = if matches!(code, JNE | JNE32) { (3, 0) } else { (1, 2) };
         vec![
             word(0xbf, 6, 5, 0, 0),
-            word(code, 6, 0, if code == JNE { 3 } else { 1 }, 7),
-            word(0x05, 0, 0, if code == JNE { 0 } else { 2 }, 0),
+            word(code, 6, 0, differs, 7),
+            word(0x05, 0, 0, is, 0),
             word(MOV, 0, 0, 0, 1),
             word(EXIT, 0, 0, 0, 0),
             word(MOV, 0, 0, 0, 0),
@@ -269,7 +271,7 @@ fn copies_are_followed() {
     };
     let moved = |code: u8| vec![word(code, 7, 1, 0, 0), word(0x61, 4, 7, 4, 0), word(0x61, 5, 7, 8, 0)];
     let not_nvidia = [word(0x15, 4, 0, 2, 195), word(MOV, 0, 0, 0, 0), word(EXIT, 0, 0, 0, 0)];
-    for code in [JNE, 0x15] {
+    for code in [JNE, 0x15, JNE32, 0x16] {
         let program = [moved(0xbf), not_nvidia.to_vec(), rest(code)].concat();
         assert_eq!(
             open_to_programs(std::slice::from_ref(&program), &numbers(), &[]).unwrap(),

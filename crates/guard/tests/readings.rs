@@ -130,6 +130,9 @@ fn long_lists_are_read() {
     let list: Vec<Rule> = (0..2048).flat_map(|n| [c(Some(10), n + 300, Access::OPEN), c(None, n, make)]).collect();
     assert_eq!(open_gpus(&list, &numbers, &[]), None);
     assert!(open_gpus(&[&list[..], &[Rule::open_char(195, 2047)]].concat(), &numbers, &[]).is_some());
+    // A minor that only a deny names is no more open than the rest, however many there are in a cgroup's own list.
+    let closing: Vec<Rule> = (0..6000).map(|n| Rule::deny_char(195, Some(3 * n))).collect();
+    assert_eq!(open_gpus(&closing, &numbers, &[]), None);
 }
 
 #[test]

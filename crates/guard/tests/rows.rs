@@ -503,7 +503,8 @@ fn devices_and_network() {
 
 #[test]
 fn disks_with_the_machines_own_files() {
-    let machine = Fake { disks: vec![(8, 0), (8, 1)], ..machine() };
+    let mut machine = Fake { disks: vec![(8, 0), (8, 1)], ..machine() };
+    machine.objects.insert("/dev/sdb".into(), Object::Block { major: 8, minor: 16 });
     let said = |spec: &Spec, by: By| {
         let judgement = judge_text(&spec.text(), &by, &machine);
         let is_noted = judgement.notes.iter().any(|note| note.rule == "device-disk");
@@ -528,6 +529,7 @@ fn disks_with_the_machines_own_files() {
     let of = |source: &str| mount(&format!(r#"{{"destination":"/x","type":"ext4","source":"{source}"}}"#));
     assert_eq!(said(&of("/dev/sda"), By::default()), noted);
     assert_eq!(said(&of("/dev/other"), By::default()), "ok");
+    assert_eq!(said(&of("/dev/sdb"), By::default()), "ok", "nobody's");
     assert_eq!(said(&of("none"), By::default()), "ok");
 }
 

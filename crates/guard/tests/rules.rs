@@ -358,6 +358,9 @@ fn a_contracts_list() {
     assert_eq!(open_gpus(&list, &numbers, &[(195, 0), (195, 255), (511, 0)]), None);
     assert_eq!(open_gpus(&list, &numbers, &[(195, 0), (511, 0)]).as_deref(), Some("character device 195:255"));
     assert_eq!(texts(&granted_rules(&[], &[], &numbers)), ["deny a *:* rwm"]);
+    // Engines let every node be made.
+    let made = granted_rules(&[any(Kind::Char, make)], &[], &numbers);
+    assert_eq!(texts(&made), ["deny a *:* rwm", "allow c *:* m"]);
 }
 
 #[test]

@@ -242,9 +242,10 @@ impl System for Fake {
         Ok(self.groups.iter().filter_map(rest).collect())
     }
 
-    fn other_names(&self, real: &str, _: bool, _: &dyn Fn(&str) -> bool) -> Result<Vec<Name>, String> {
+    /// No more than has to be told.
+    fn other_names(&self, real: &str, _: bool, near: &dyn Fn(&str) -> bool) -> Result<Vec<Name>, String> {
         self.ask("names");
-        Ok(self.names.get(real).cloned().unwrap_or_default())
+        Ok(self.names.get(real).into_iter().flatten().filter(|name| near(&name.real)).cloned().collect())
     }
 
     fn kernels_inside(&self, real: &str) -> Result<Vec<String>, String> {
