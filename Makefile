@@ -16,7 +16,7 @@ MANIFESTS := $(notdir $(wildcard configs/kubernetes/*))
 # What looks at the GPUs before engines start, and tells engines of them that ask by CDI.
 UNITS   := quilt-gpu-inventory.service quilt-gpu-cdi.service quilt-gpu-broker.socket quilt-gpu-broker.service
 
-.PHONY: build static dynamic prepare demo test bench conformance fuzz gpu-prepare gpu browser lint install uninstall clean
+.PHONY: build static dynamic prepare demo test bench conformance fuzz mutants gpu-prepare gpu browser lint install uninstall clean
 .PHONY: packages packages-test image
 
 build: static dynamic
@@ -84,6 +84,10 @@ bench: prepare build
 # and cargo-fuzz. What is known already is tried by make test, on any compiler.
 fuzz:
 	fuzz/run.sh
+
+# Hours, and `cargo install cargo-mutants`.
+mutants:
+	$(CARGO) mutants -p guard --jobs 2
 
 # The report's page in a real browser, in a root file system of its own (700 MB in .cache).
 browser: build
