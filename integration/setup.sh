@@ -56,7 +56,17 @@ demo() {
     refresh_lists
     DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes busybox-static >/dev/null
   fi
+  musl_std
 }
+
+# What the static programs are linked with. Without rustup, or out of its reach, they are linked with glibc.
+musl_std() (
+  cd "$workspace"
+  target=$(uname -m)-unknown-linux-musl
+  compgen -G "$(rustc --print sysroot)/lib/rustlib/$target/lib/libstd-*" >/dev/null && return
+  say "rustup target add $target"
+  rustup --quiet target add "$target" || say "no $target: the static programs are linked with glibc"
+)
 
 runtime() {
   demo

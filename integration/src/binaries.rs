@@ -27,7 +27,7 @@ impl Binaries {
             return Self::in_folders(Path::new(&folder), Path::new(&folder));
         }
         let target = workspace().join("target");
-        Self::in_folders(&target.join("x86_64-unknown-linux-gnu/release"), &target.join("release"))
+        Self::in_folders(&target.join("static"), &target.join("release"))
     }
 
     /// Runtime, hook and engine from one folder, the helper from another.

@@ -21,6 +21,8 @@ mod gained;
 mod grant;
 mod groups;
 mod handover;
+#[cfg(target_env = "musl")]
+mod heap;
 mod injected;
 mod inside;
 mod joined;
