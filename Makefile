@@ -79,7 +79,9 @@ conformance: prepare build
 # node has bundles and state in memory, and its log on a disk. What is made lies in /var/lib, as in the tests.
 bench: prepare build
 	RUSTFLAGS="$(STATIC_FLAGS)" $(CARGO) build --locked --release --target $(HOST) -p floor
-	ln -f target/$(HOST)/release/quilt-floor $(STATIC)
+	RUSTFLAGS="$(STATIC_FLAGS)" $(CARGO) build --locked --release --target $(LINKED) -p floor
+	ln -f target/$(HOST)/release/quilt-floor $(STATIC)/quilt-floor
+	ln -f target/$(LINKED)/release/quilt-floor $(STATIC)/quilt-floor-linked-alike
 	$(CARGO) build --locked -p integration --bin quilt-stub
 	$(CARGO) build --locked -p bench
 	disk=$$(mktemp -d /var/tmp/quilt-bench.XXXXXX) && trap 'rm -rf "$$disk"' EXIT && QUILT_BENCH_DISK="$$disk" \

@@ -147,7 +147,8 @@ pub(crate) fn table(measured: &Measured) -> String {
 }
 
 const HEAD: &str = "\n## Budgets\n\nA ratio is of what each adds to the same start without it. Both halves of the rounds say how far \
-    two runs differ; A/A, by how much the same command under two names seems to.\n\n\
+    two runs differ; A/A, by how much the same command under two names seems to. The floor is linked with glibc, as it was when these \
+    were set; linked as the runtime it is a line above, for whoever wants to know what is linking alone.\n\n\
     | what | measured | by halves | A/A | budget | |\n| --- | --- | --- | --- | --- | --- |\n";
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::count;
 use crate::figures;
-use crate::peer::{self, Nvidia};
+use crate::peer::{self, FLOOR, FLOOR_ALIKE, Nvidia};
 use crate::race::{Entrant, Race, race};
 use crate::scene::{ID, LowLevel, Node, Scene, Verb};
 
@@ -63,17 +63,21 @@ pub fn alone(rounds: usize) -> Result<Race> {
     let thousand = scene("thousand", Verb::Create, &mounts(asks(1)))?;
     let asking_thousand = scene("peer-thousand", Verb::Create, &mounts(asks_peer()))?;
     let floored = scene("floor", Verb::Create, &plain)?;
-    let floor =
-        |name: &str| Entrant::new(name, || peer::floor(&floored, Verb::Create, &path)).before(|| floored.put_back());
+    let floor = |name: &str, program: &'static str| {
+        let (floored, path) = (&floored, &path);
+        Entrant::new(name, move || peer::floor(program, floored, Verb::Create, path)).before(|| floored.put_back())
+    };
     let nothing = |name: &str| Entrant::new(name, || state.by(&node.low_level, Verb::State));
     let (asking, folder) = (scene("peer", Verb::Create, &asks_peer())?, node.join("peer-files"));
     let nvidia = Nvidia::given();
     let mut entrants = vec![
         nothing("no wrapper"),
         nothing("no wrapper (A/A)"),
-        floor("static floor, create"),
-        floor("static floor, create (A/A)"),
-        Entrant::new("static floor, state", || peer::floor(&state, Verb::State, &path)),
+        floor("static floor, create", FLOOR),
+        floor("static floor, create (A/A)", FLOOR),
+        floor("static floor linked as the runtime, create", FLOOR_ALIKE),
+        Entrant::new("static floor, state", || peer::floor(FLOOR, &state, Verb::State, &path)),
+        Entrant::new("static floor linked as the runtime, state", || peer::floor(FLOOR_ALIKE, &state, Verb::State, &path)),
         own("quilt-gpu state", &state),
         own("quilt-gpu kill", &kill),
         own("quilt-gpu exec, no GPU", &exec),

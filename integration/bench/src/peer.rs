@@ -49,18 +49,23 @@ pub fn write(path: &Path, document: &Value) -> Result<()> {
     fs::write(path, document.to_string()).map_err(|e| failed("write", path, &e))
 }
 
-/// The floor program, which lies beside the runtime.
+/// The floor, linked with glibc, as it was when the budgets were set.
+pub const FLOOR: &str = "quilt-floor";
+/// The same program, linked as the runtime is.
+pub const FLOOR_ALIKE: &str = "quilt-floor-linked-alike";
+
+/// A floor program, which lies beside the runtime.
 #[must_use]
-pub fn floor(scene: &Scene<'_>, verb: Verb, document: &Path) -> Command {
-    let mut command = scene.by(&scene.runtime().with_file_name("quilt-floor"), verb);
+pub fn floor(program: &str, scene: &Scene<'_>, verb: Verb, document: &Path) -> Command {
+    let mut command = scene.by(&scene.runtime().with_file_name(program), verb);
     command.env("QUILT_FLOOR_RUNTIME", &scene.node().low_level).env("QUILT_FLOOR_CDI", document);
     command
 }
 
-/// The floor that only waits for the low-level runtime.
+/// The floor, linked as the runtime is, that only waits for the low-level runtime.
 #[must_use]
 pub fn waiting(scene: &Scene<'_>) -> Command {
-    let mut command = scene.by(&scene.runtime().with_file_name("quilt-floor"), Verb::Create);
+    let mut command = scene.by(&scene.runtime().with_file_name(FLOOR_ALIKE), Verb::Create);
     command.env("QUILT_FLOOR_RUNTIME", &scene.node().low_level).env("QUILT_FLOOR_WAITS", "1");
     command
 }
