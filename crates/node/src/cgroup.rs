@@ -3,8 +3,8 @@
 //! Both versions may be there at once, each with its own tree. Emptiness is asked of all; a device filter is looked for
 //! where low-level runtimes put it.
 
-use std::fs::{File, OpenOptions};
-use std::os::fd::AsRawFd;
+use std::fs::OpenOptions;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -161,12 +161,12 @@ fn tried(numbers: &[(u32, u32)], group: &str, scratch: &Path) -> std::io::Result
     let mut nodes = Vec::with_capacity(numbers.len());
     for &(major, minor) in numbers {
         mknod(&path, SFlag::S_IFCHR, Mode::S_IRUSR | Mode::S_IWUSR, makedev(major.into(), minor.into()))?;
-        let held = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(&path);
+        let held = file::handle(&path);
         std::fs::remove_file(&path)?;
         nodes.push(held?);
     }
     std::fs::write(format!("{group}/cgroup.procs"), "0")?;
-    let is_open = |node: &File| {
+    let is_open = |node: &OwnedFd| {
         let path = format!("/proc/self/fd/{}", node.as_raw_fd());
         [AccessFlags::R_OK, AccessFlags::W_OK].into_iter().any(|way| access(path.as_str(), way) != Err(Errno::EPERM))
     };

@@ -2,12 +2,12 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use contract::inventory::FileId;
-use nix::sys::stat::{FileStat, SFlag, fstat, stat};
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, stat};
 
 use crate::error::NodeError;
 
@@ -89,9 +89,15 @@ pub fn file_id(path: &Path) -> Result<FileId, NodeError> {
 /// # Errors
 /// It is not there, or may not be looked at.
 pub fn real_path(path: &Path) -> std::io::Result<PathBuf> {
-    let handle = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;
+    let handle = handle(path)?;
     // Without procfs each part is asked for.
     std::fs::read_link(format!("/proc/self/fd/{}", handle.as_raw_fd())).or_else(|_| path.canonicalize())
+}
+
+/// A file without opening it. Not by the standard library's options: musl counts `O_PATH` among the ways of access, which the
+/// options take away, and a device or a queue would be opened.
+pub(crate) fn handle(path: &Path) -> nix::Result<OwnedFd> {
+    open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())
 }
 
 pub(crate) fn id_of(fd: impl AsFd) -> nix::Result<(FileStat, FileId)> {

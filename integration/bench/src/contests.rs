@@ -77,7 +77,9 @@ pub fn alone(rounds: usize) -> Result<Race> {
         floor("static floor, create (A/A)", FLOOR),
         floor("static floor linked as the runtime, create", FLOOR_ALIKE),
         Entrant::new("static floor, state", || peer::floor(FLOOR, &state, Verb::State, &path)),
-        Entrant::new("static floor linked as the runtime, state", || peer::floor(FLOOR_ALIKE, &state, Verb::State, &path)),
+        Entrant::new("static floor linked as the runtime, state", || {
+            peer::floor(FLOOR_ALIKE, &state, Verb::State, &path)
+        }),
         own("quilt-gpu state", &state),
         own("quilt-gpu kill", &kill),
         own("quilt-gpu exec, no GPU", &exec),
