@@ -55,6 +55,17 @@ pub fn known() -> Result<(u64, Vec<Figure>)> {
     Ok((size, figures))
 }
 
+/// Whether the runtime is linked as the one in the file: the other C library reads an environment variable of its own name.
+///
+/// # Errors
+/// The program is not there.
+pub fn is_linked_with_musl() -> Result<bool> {
+    let runtime = Binaries::locate()?.runtime;
+    let program = fs::read(&runtime).map_err(|e| failed("read", &runtime, &e))?;
+    let mark = b"GLIBC_TUNABLES";
+    Ok(!program.windows(mark.len()).any(|bytes| bytes == mark))
+}
+
 /// What is so now: the program's size in bytes, and the scenes.
 ///
 /// # Errors
@@ -74,7 +85,8 @@ pub fn measured() -> Result<(u64, Vec<Figure>)> {
 #[must_use]
 pub fn text(size: u64, figures: &[Figure]) -> String {
     let mut text = String::from(
-        "# What calls of quilt-gpu-runtime cost, over stand-ins of the driver on a node with 1 GPU (8, 16); make test fails on more.\n\
+        "# What calls of quilt-gpu-runtime cost, linked with musl, over stand-ins of the driver on a node\n\
+         # with 1 GPU (8, 16); make test fails on more.\n\
          # QUILT_FIGURES=write cargo test -p bench writes this file anew. Instructions 0: not counted, since valgrind\n\
          # knows no openat2 and so sees no image and no source of a mount.\n\
          # scene               calls  failed  instructions\n",
