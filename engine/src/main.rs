@@ -14,6 +14,8 @@ mod container;
 mod create;
 mod exec;
 mod executor;
+#[cfg(test)]
+mod fields;
 mod filter;
 mod foreground;
 mod group;

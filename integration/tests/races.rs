@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use integration::{Binaries, Bundle, PROBE_ALL, Result, Rootfs, Runc, Seen, Site, Spec, root_for, run, say};
+use integration::{
+    Binaries, Bundle, PROBE_ALL, QuiltOptions, Result, Rootfs, Runc, Seen, Site, Spec, VERSION_1, apart, root_for, run,
+    say,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -18,6 +21,7 @@ const PROBE: &str = env!("CARGO_BIN_EXE_quilt-probe");
 const LIMIT: Duration = Duration::from_secs(30);
 /// Where the build stops, in order.
 const PLACES: [&str; 5] = ["judged", "writing", "written", "handing-over", "created"];
+const CRUN: &str = "/usr/bin/crun";
 /// Anybody but root.
 const SOMEBODY: u32 = 1000;
 
@@ -41,10 +45,14 @@ struct Bench {
 
 impl Bench {
     fn new(test: &str) -> Result<Option<Self>> {
+        Self::on(test, || Site::new(2))
+    }
+
+    fn on(test: &str, site: impl FnOnce() -> Result<Site>) -> Result<Option<Self>> {
         if !root_for(test) {
             return Ok(None);
         }
-        let site = Site::new(2)?;
+        let site = site()?;
         let rootfs = Rootfs::debian_like(site.join("debian"), Path::new(PROBE))?;
         let plain = site.quilt.runc(site.join("runc"))?;
         Ok(Some(Self { runtime: stopping()?, rootfs, plain, site }))
@@ -212,8 +220,16 @@ fn another_source_grants_nothing() -> Result<()> {
     let groups = PathBuf::from("/sys/fs/cgroup/devices");
     // What runs programs on the host, or is run there as root.
     let (settings, programs) = (PathBuf::from("/proc/sys"), bench.runtime.parent().unwrap().to_owned());
-    let targets =
-        [("node", &node), ("state", &state), ("groups", &groups), ("settings", &settings), ("programs", &programs)];
+    // What a container may have, but not without a word.
+    let whole = PathBuf::from("/");
+    let targets = [
+        ("node", &node),
+        ("state", &state),
+        ("groups", &groups),
+        ("settings", &settings),
+        ("programs", &programs),
+        ("whole", &whole),
+    ];
     let mut tried = 0;
     for gpu in [false, true] {
         for place in PLACES {
@@ -245,6 +261,51 @@ fn another_source_grants_nothing() -> Result<()> {
         }
     }
     say(format_args!("{tried} swaps of a source, runc, no engine"));
+    Ok(())
+}
+
+/// crun follows links to a root file system, and whatever looks for one before it mounts can be raced.
+#[test]
+fn another_root_is_not_what_was_judged() -> Result<()> {
+    let options = QuiltOptions { low_level: vec![CRUN.into()], ..QuiltOptions::default() };
+    let site = || Site::with(|host| host.gpus(2), &options);
+    let Some(mut bench) = Bench::on("another_root_is_not_what_was_judged", site)? else { return Ok(()) };
+    bench.runtime = apart(bench.site.join("ours"), &bench.runtime, VERSION_1)?;
+    bench.plain = Runc::new(apart(bench.site.join("plain"), Path::new(CRUN), VERSION_1)?, bench.site.join("crun"))?;
+    // The node's own record is in it, as are programs: else nothing would come of it.
+    let ours = bench.site.folder();
+    run(Command::new("cp").arg("-a").arg(bench.rootfs.path.join(".")).arg(ours), None, LIMIT)?.checked()?;
+    for gpu in [false, true] {
+        for place in ["judged", "handing-over", "created"] {
+            for is_ours in [true, false] {
+                let id = format!("root-{place}-{}-{is_ours}-{}", u8::from(gpu), std::process::id());
+                let home = bench.site.join(format!("home-{id}"));
+                fs::create_dir(&home).unwrap();
+                let [root, other] = ["root", "other"].map(|name| home.join(name));
+                bench.rootfs.copy_to(&root)?;
+                bench.rootfs.copy_to(&other)?;
+                chown(&home, Some(SOMEBODY), None).unwrap();
+                let spec = Spec::new().args(["true"]).cgroup(&format!("/{id}"));
+                let spec = if gpu { spec.env("QUILT_GPU_IDS", "nvidia0") } else { spec };
+                let bundle = Bundle::sharing(bench.site.join(format!("bundle-{id}")), &spec, &bench.rootfs)?;
+                let mut document = bundle.read()?;
+                document["root"]["path"] = json!(root);
+                fs::write(bundle.config(), document.to_string()).unwrap();
+                let swap = || {
+                    fs::rename(&root, home.join("moved")).unwrap();
+                    symlink(if is_ours { ours } else { &other }, &root).unwrap();
+                };
+                let (stopped, created, said) = bench.raced(place, &bundle.path, &id, &swap);
+                assert!(stopped, "{id}: {said}");
+                // Another image than the one that libraries were chosen for may do; what would have been refused may not.
+                assert_eq!(created, !is_ours || place == "created", "{id}: {said}");
+                assert!(created || said.contains("/root shows another place than was judged"), "{id}: {said}");
+                if created {
+                    bench.plain.delete(&id, true)?;
+                }
+            }
+        }
+    }
     Ok(())
 }
 

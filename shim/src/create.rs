@@ -337,7 +337,7 @@ impl<'a> Making<'a> {
             program: Some(&container.low_level),
             call: Some(guard::Call { id: container.call.id, no_pivot: container.call.has("no-pivot") }),
         };
-        let by = may_change.then_some(by);
+        let by = (may_change || bundle.loose.is_some()).then_some(by);
         Ok(watched.then_some(Made {
             container,
             decision,

@@ -25,6 +25,9 @@ pub(crate) fn judged(created: &Created<'_>, table: &mountinfo::Table, groups: &G
         nodes(&mut places, contract)?;
         files(created, &mut places)?;
     }
+    if created.fresh && judgement.sealed {
+        working_folder(created, &inside)?;
+    }
     if created.changed {
         foreign_nodes(created, &inside)?;
         namespaces(created)?;
@@ -79,6 +82,16 @@ fn files(created: &Created<'_>, places: &mut Places<'_>) -> Result<(), Wrong> {
         }
     }
     Ok(())
+}
+
+/// The first process works in the container: a link of its image's, or of a volume's, may have led through `/proc` to what the
+/// low-level runtime has open, or inherited (CVE-2024-21626). What a path says does not tell.
+fn working_folder(created: &Created<'_>, inside: &Inside<'_>) -> Result<(), Wrong> {
+    let cwd = created.decision.spec.path(&["process", "cwd"]).and_then(Node::as_str);
+    if matches!(cwd, None | Some("/")) || inside.has_at_work(created.pid).map_err(unknown)? {
+        return Ok(());
+    }
+    Err(differs(format!("the container's working folder, {}, lies outside of it", cwd.unwrap_or_default())))
 }
 
 /// No node of a GPU and no `/dev` of the host's is mounted that nobody decided on.

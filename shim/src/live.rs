@@ -225,6 +225,7 @@ impl Subject<'_> {
             placed: contract.map_or_else(Vec::new, |contract| made::placed(&mounts, contract)),
             masked: &masked,
             changed: true,
+            fresh: false,
             by: None,
             setup: self.setup,
         };

@@ -118,6 +118,7 @@ impl Made<'_> {
             placed: self.contract.as_ref().map_or_else(Vec::new, |contract| placed(&self.placed, contract)),
             masked: &self.masked,
             changed: self.changed || self.contract.is_some(),
+            fresh: true,
             by: self.by,
             setup,
         };

@@ -25,11 +25,33 @@ const ENGINES: [&str; 15] = [
 const KERNELS: [&str; 3] = ["/dev", "/sys", "/proc"];
 const ANYBODYS: [&str; 4] = ["/dev/shm", "/dev/mqueue", "/dev/hugepages", "/sys/fs/bpf"];
 
+/// Where engines have a root file system that does not lie in its bundle.
+const ROOTS: [&str; 6] = [
+    "/var/lib/docker/*/*/merged",
+    "/var/lib/docker/*/*/*/merged",
+    "/var/lib/docker/*/*/*",
+    "/var/lib/containers/storage/*/*/merged",
+    "/var/lib/containers/storage/*/*/*",
+    "/run/containerd/*/*/*/rootfs",
+];
+
 /// Whether whoever can write in a folder on the way could have put something else behind a source that was judged.
 pub(crate) fn may_change(spec: &Node<'_>, bundle: &str) -> bool {
     let mounts = spec.get("mounts").map(Node::items).unwrap_or_default();
     let is_overlay = |mount: &Node<'_>| mount.get("type").and_then(Node::as_str) == Some("overlay");
-    changeable(spec, bundle).next().is_some() || mounts.iter().any(is_overlay)
+    changeable(spec, bundle).next().is_some() || mounts.iter().any(is_overlay) || root_may_change(spec, bundle)
+}
+
+/// The same of the root file system. In a bundle of root's its name is nobody else's to replace; in another bundle everything is.
+fn root_may_change(spec: &Node<'_>, bundle: &str) -> bool {
+    let Some(path) = spec.path(&["root", "path"]).and_then(Node::as_str) else { return false };
+    let in_bundle = match path.strip_prefix(bundle.trim_end_matches('/')) {
+        Some(rest) => rest.strip_prefix('/'),
+        None => Some(path),
+    };
+    let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('/');
+    let plain = !path.split('/').any(|part| matches!(part, "." | ".."));
+    !in_bundle.is_some_and(is_name) && !(plain && ROOTS.iter().any(|place| is_at(path, place)))
 }
 
 /// The binds of which that is so, with their positions and sources.
@@ -108,6 +130,28 @@ mod tests {
             let spec = format!(r#"{{"mounts":[{mount}]}}"#);
             let spec = contract::json::parse_oci(spec.as_bytes()).unwrap();
             assert_eq!(may_change(&spec, "/b"), changes, "{mount}");
+        }
+    }
+    #[test]
+    fn a_root_may_change_where_others_can_write_on_the_way() {
+        for (root, changes) in [
+            ("rootfs", false),
+            ("/b/rootfs", false),
+            ("/b/../b/rootfs", true),
+            ("rootfs/inner", true),
+            ("..", true),
+            ("/", true),
+            ("/var/lib/docker/overlay2/x/merged", false),
+            ("/var/lib/docker/100000.100000/overlay2/x/merged", false),
+            ("/var/lib/docker/volumes/x/_data/link", true),
+            ("/var/lib/docker/rootfs/overlayfs/x", false),
+            ("/var/lib/containers/storage/overlay/x/merged", false),
+            ("/var/lib/containers/storage/overlay/../x/merged", true),
+            ("/home/x/rootfs", true),
+        ] {
+            let spec = format!(r#"{{"root":{{"path":"{root}"}}}}"#);
+            let spec = contract::json::parse_oci(spec.as_bytes()).unwrap();
+            assert_eq!(may_change(&spec, "/b"), changes, "{root}");
         }
     }
 }

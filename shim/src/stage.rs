@@ -272,6 +272,7 @@ fn granted(
         placed: contract.map_or_else(Vec::new, |contract| placed(&edits.mounts, contract)),
         masked: &edits.masked,
         changed: true,
+        fresh: false,
         by: None,
         setup,
     };
@@ -347,6 +348,7 @@ fn without_contract(
         placed: Vec::new(),
         masked: &[],
         changed: true,
+        fresh: false,
         by: None,
         setup,
     };

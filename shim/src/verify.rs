@@ -35,6 +35,8 @@ pub(crate) struct Created<'a> {
     pub(crate) masked: &'a [String],
     /// Its device list or its mounts are what we made of them; otherwise only its mounts' sources may have changed.
     pub(crate) changed: bool,
+    /// It was made just now, and nothing of the tenant's has run in it.
+    pub(crate) fresh: bool,
     /// By what its binds are judged once more, right after it was made: what lies behind their sources may be something else.
     pub(crate) by: Option<By<'a>>,
     pub(crate) setup: &'a Setup,
@@ -193,6 +195,11 @@ pub(crate) fn judged(
         }
         DeviceFilter::Programs(programs) => {
             (guard::open_to_programs(&programs, numbers, granted), guard::shut_by_programs(&programs, granted))
+        }
+        DeviceFilter::Loose => {
+            let why = "the device filter was attached without BPF_F_ALLOW_MULTI, so that whoever is in the container with \
+                       CAP_NET_ADMIN or CAP_BPF could take it away";
+            return Err(Wrong::Unfit(why.to_owned()));
         }
         DeviceFilter::None => return Err(Wrong::Absent),
     };

@@ -58,6 +58,7 @@ const UNSAFE: &[&str] = &[
     "run.oci.delegate-cgroup",
     "org.criu.config",
 ];
+const CONTEXTS: &[&str] = &["context", "fscontext", "defcontext", "rootcontext"];
 const UNSAFE_BELOW: &[&str] = &["run.oci.hooks.", "module.wasm.", "krun."];
 
 /// Judges them, all but one by the key alone.
@@ -83,6 +84,10 @@ fn is_unsafe(key: &str, value: &str, hardened: bool) -> bool {
     match key.strip_prefix(UNIT) {
         Some(property) if hardened => !begins(property, UNIT_PLAIN),
         Some(property) => begins(property, UNIT_UNSAFE),
+        // The word before a label among a file system's options: any other would be an option too.
+        None if key == "run.oci.mount_context_type" => !CONTEXTS.contains(&value),
+        // A version 1 hierarchy in the place of any mount, writable: kernels before 5.17 run programs for who writes there.
+        None if key == "run.oci.systemd.force_cgroup_v1" => hardened,
         // A name for a cgroup below the container's own, unless it climbs.
         None if key == "run.oci.systemd.subgroup" => value.split('/').any(|part| part == ".."),
         // runc keeps them as `key=value`, so that a key ends for it at the first `=`.

@@ -15,7 +15,7 @@ use contract::{Code, Refusal};
 
 use crate::findings::Findings;
 use crate::layers;
-use crate::mounts::Source;
+use crate::mounts::{Source, is_dev};
 use crate::paths;
 use crate::setting::Setting;
 use crate::system::{Object, System};
@@ -205,7 +205,7 @@ fn options<'n>(mount: &'n Node<'_>) -> impl DoubleEndedIterator<Item = &'n str> 
 /// Whether the mount itself, without those inside, is read-only. Older runtimes take no notice of `rro`.
 fn is_read_only(mount: &Node<'_>) -> bool {
     let last = options(mount).rfind(|option| matches!(*option, "ro" | "rw"));
-    last == Some("ro") && !options(mount).any(|option| option == "rrw")
+    last == Some("ro") && !options(mount).any(|option| option == "rrw") && !is_dev(mount)
 }
 
 /// Whether the container's root may be the machine's, whose files control groups are: not where a user namespace's ids are
@@ -256,7 +256,7 @@ fn stand_there(wanted: &[ReadOnly], mounts: &[Node<'_>]) -> bool {
 /// container's own root file system, where it is not yet to be judged.
 fn undoing(setting: &Setting<'_>, index: usize, mount: &Node<'_>) -> Option<Refusal> {
     let at = |key: &str| format!("/mounts/{index}/{key}");
-    if let Some(option) = options(mount).find(|option| matches!(*option, "remount" | "rrw")) {
+    if let Some(option) = options(mount).find(|option| *option == "rrw") {
         let message = "this option can make writable again what had to be closed in an earlier mount";
         let refusal = Refusal::new(Code::UnsafeSpec, GROUPS, message, "leave the option out");
         return Some(refusal.at(at("options"), option));

@@ -9,6 +9,11 @@
 //! | order of a list (`readings`) | exceptions | v1: exceptions; v2: last match | v1: exceptions; v2: last match |
 //! | the kernel refuses the program (v2) | an error, but in user namespaces | an error; goes on without where the list denies nothing | without the feature `cgroupsv2_devices` there is none to refuse |
 //! | a link as root file system | an error | followed | followed |
+//! | a mount with the option `bind` and the type `cgroup` | a bind | a bind | a mount of control groups |
+//! | `ro` of a mount at `/dev` | made true at the end | made true | forgotten; our engine makes it true |
+//! | the option `remount` of a bind | changes what is mounted there | does nothing | binds anew |
+//! | a working directory that leads out | 1.1.12 looks (CVE-2024-21626) | 1.8 does not look | fails |
+//! | flags of the program (v2) | `BPF_F_ALLOW_MULTI` | the same | none; our engine the same |
 //! | hooks without `env` | 1.1: get the container's environment, so ours have one | not looked at | not looked at |
 //! | working directory of `createRuntime` and `prestart` hooks | the bundle, and we rely on none | not looked at | not looked at |
 //! | a hook that does not read its state | goes on | dies of SIGPIPE, so ours read it | not looked at |

@@ -115,7 +115,14 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, seen: &mut Seen, o
     let options = out.strings(mount.get("options"), MOST_ITEMS, &format_args!("{place}/options"));
     let has = |option: &str| options.clone().any(|o| o == option);
     destination(setting, index, mount, out);
-    let writable = is_writable(options.clone());
+    if let Some(option) = options.clone().find(|option| *option == "remount") {
+        let message =
+            "this option changes an earlier mount, which was judged as it stands: a read-only one can be written";
+        let refusal =
+            Refusal::new(Code::UnsafeSpec, "mount-remount", message, "write the options of a mount into its own entry");
+        out.refuse(refusal.at(format!("{place}/options"), option));
+    }
+    let writable = is_writable(options.clone()) || is_dev(mount);
     if kind == Some("bind") || has("bind") || has("rbind") {
         let source = out.text(mount, "source", &place).unwrap_or_default();
         let how = Bind { mount: Some(index), recursive: has("rbind") || !has("bind"), writable };
@@ -124,7 +131,10 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, seen: &mut Seen, o
         if setting.hardened() && (has("shared") || has("rshared")) {
             out.note("mount-shared", format!("{place}/options"), "what is mounted in it shows on the host too");
         }
-        return;
+        // youki's library goes by this type first.
+        if !matches!(kind, Some("cgroup" | "cgroup2")) {
+            return;
+        }
     }
     let kind = kind.unwrap_or_default();
     let at_type = format_args!("{place}/type");
@@ -163,18 +173,37 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, seen: &mut Seen, o
             let verdict = seen.groups.whole(setting, index, mount).map_err(|why| unjudgeable(setting, kind, &why));
             out.add(verdict.map(|()| Vec::new()), &at_type, kind);
         }
-        _ if !setting.hardened() && !setting.sys_admin => {
+        _ if kind.is_empty() || PLAIN_TYPES.contains(&kind) => {}
+        _ => {
+            if setting.hardened() {
+                let message = "a file system of this type can hold device nodes";
+                let help = "mount it on the host and bind a folder of it";
+                out.add(setting.weigh(Refusal::new(Code::UnsafeSpec, "mount-fstype", message, help)), &at_type, kind);
+            }
             let source = out.text(mount, "source", &place).unwrap_or_default();
-            let verdict = disks::mounted(setting, source);
-            out.add(verdict, &format_args!("{place}/source"), source);
+            let how = Bind { mount: Some(index), recursive: false, writable };
+            out.add(lies_over(setting, source, how, seen), &format_args!("{place}/source"), source);
         }
-        _ if setting.hardened() && !kind.is_empty() && !PLAIN_TYPES.contains(&kind) => {
-            let message = "a file system of this type can hold device nodes";
-            let help = "mount it on the host and bind a folder of it";
-            out.add(setting.weigh(Refusal::new(Code::UnsafeSpec, "mount-fstype", message, help)), &at_type, kind);
-        }
-        _ => {}
     }
+}
+
+/// What a file system shows that is none of the kernel's own: a disk's, or a folder's over which it lies (shiftfs, ecryptfs and
+/// others, which show it as a bind does).
+fn lies_over(setting: &Setting<'_>, source: &str, how: Bind, seen: &mut Seen) -> Verdict {
+    if !source.contains('/') {
+        return Ok(Vec::new());
+    }
+    let mut notes = bind(setting, source, how, seen)?;
+    notes.retain(|(rule, _)| *rule != MISSING);
+    if !setting.hardened() && !setting.sys_admin {
+        notes.extend(disks::mounted(setting, source)?);
+    }
+    Ok(notes)
+}
+
+/// What youki mounts there can be written, whatever is said.
+pub(crate) fn is_dev(mount: &Node<'_>) -> bool {
+    mount.get("destination").and_then(Node::as_str).is_some_and(|place| paths::clean(place) == "/dev")
 }
 
 /// A mount whose place alone asks another injector for GPUs. None of its hooks gets by, so this is only strange.

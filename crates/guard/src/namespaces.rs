@@ -39,6 +39,7 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) {
     }
     cgroup(setting, out);
     cache_class(setting, out);
+    mount_label(setting, out);
     if let Some(resources) = setting.case.spec.path(&["linux", "resources"]) {
         out.refusals.extend(unified(resources, "/linux/resources"));
     }
@@ -120,14 +121,34 @@ fn cache_class(setting: &Setting<'_>, out: &mut Findings) {
 }
 
 /// Files of a control group that limit nothing but say who is in it, or lie in another group: `cgroup.procs` takes any process
-/// of the machine in, with or without a GPU.
+/// of the machine in, with or without a GPU. The size of a page is a part of such a name too.
 pub(crate) fn unified(resources: &Node<'_>, at: &str) -> Option<Refusal> {
-    let members = resources.get("unified").map(Node::members).unwrap_or_default();
-    let key = members.iter().map(|member| &*member.key).find(|key| key.starts_with("cgroup.") || key.contains('/'))?;
-    let message = "this file of a control group is no limit: it moves, freezes or kills processes";
+    let members = resources.get("unified").map(Node::members).unwrap_or_default().iter();
+    let mut files = members.map(|member| (format!("unified/{}", pointer_token(&member.key)), &*member.key));
+    let file = files.find(|(_, key)| key.starts_with("cgroup.") || key.contains('/'));
+    let pages = resources.get("hugepageLimits").map(Node::items).unwrap_or_default().iter().enumerate();
+    let size = |(index, page): (usize, &Node<'_>)| {
+        let size = page.get("pageSize").and_then(Node::as_str).filter(|size| size.contains('/'))?;
+        Some((format!("hugepageLimits/{index}/pageSize"), size.to_owned()))
+    };
+    let (place, name) =
+        file.map(|(place, key)| (place, key.to_owned())).or_else(|| pages.into_iter().find_map(size))?;
+    let message =
+        "this file of a control group is no limit: it moves, freezes or kills processes, or is another group's";
     let help = "leave it out; limits are files such as memory.high";
     let refusal = Refusal::new(Code::UnsafeSpec, "cgroup-unified", message, help);
-    Some(refusal.at(format!("{at}/unified/{}", pointer_token(key)), key))
+    Some(refusal.at(format!("{at}/{place}"), &name))
+}
+
+/// A label stands between quotes among a file system's options: one that ends them there goes on with options of its own, the
+/// layers of an overlay for one.
+fn mount_label(setting: &Setting<'_>, out: &mut Findings) {
+    let Some(linux) = setting.case.spec.get("linux") else { return };
+    let Some(label) = out.text(linux, "mountLabel", &"/linux").filter(|label| label.contains('"')) else { return };
+    let message =
+        "the label ends its own quotes, and what follows would be options of every file system that is mounted";
+    let refusal = Refusal::new(Code::UnsafeSpec, "mount-label", message, "write a label without quotes");
+    out.refuse(refusal.at("/linux/mountLabel", label));
 }
 
 fn hardened(setting: &Setting<'_>, out: &mut Findings) {

@@ -14,7 +14,8 @@ pub(crate) const NVIDIA: u32 = 195;
 pub(crate) const DRM: u32 = 226;
 /// PCI vendor id of NVIDIA.
 const NVIDIA_VENDOR: u32 = 0x10de;
-/// Minors that DRM hands out: cards, control and render nodes, 64 each, and one block of 64 more.
+/// Minors that DRM hands out first: cards, control and render nodes, 64 each, and one block of 64 more. Behind them newer kernels
+/// (6.13) go on for whoever has more GPUs.
 pub(crate) const DRM_MINORS: u32 = 256;
 /// `/dev/mem`, `/dev/kmem`, `/dev/port`: the whole machine. `/dev/vfio/vfio`: the way to devices bound to vfio-pci.
 const FIXED: [(u32, u32); 4] = [(1, 1), (1, 2), (1, 4), (10, 196)];

@@ -111,8 +111,8 @@ pub trait System {
     fn same_file(&self, a: &str, b: &str) -> bool;
     /// PCI vendor id behind a DRM node (character major 226), when it can be told.
     fn drm_vendor(&self, minor: u32) -> Option<u32>;
-    /// DRM minors below `end` that may exist: all of them, where they cannot be listed.
-    fn drm_minors(&self, end: u32) -> Vec<u32>;
+    /// DRM minors that exist; all below `usual`, where they cannot be listed.
+    fn drm_minors(&self, usual: u32) -> Vec<u32>;
     /// Character device nodes (major, minor) anywhere inside a folder of the host's own `/dev` or of the dev root; bounded.
     ///
     /// # Errors

@@ -259,8 +259,6 @@ fn no_later_mount_undoes_it() {
     fake.dir("/alias", |dir| dir.real = inside.clone());
     let sys = bind("/sys", &["rbind", "ro"]);
     for (later, expected) in [
-        (mount("bind", "/home/user", "/x/fs/cgroup/devices", &["bind", "remount"]), UNSAFE),
-        (mount("tmpfs", "tmpfs", "/x/fs/cgroup/devices", &["remount", "rw"]), UNSAFE),
         (mount("bind", "/", "/y", &["rbind", "rrw"]), UNSAFE),
         (mount("bind", "rootfs/x/fs/cgroup/devices", "/y", &["bind", "nosuid"]), "UNSAFE_SPEC mount-unresolvable"),
         // Either word makes a bind.
@@ -295,4 +293,20 @@ fn the_mount_table_is_read_only_for_what_can_show_groups() {
     assert_eq!(asked(&spec(&[mount("proc", "proc", "/proc", &[])])), 0);
     assert_eq!(asked(&Spec { mounts: Spec::bind("/sys").mounts, ..Spec::admin() }), 0);
     assert_eq!(asked(&spec(&[bind("/sys", &["rbind", "ro"])])), 1);
+}
+
+/// youki's library goes by some words before the others: what it mounts at `/dev` is writable, and this type is no bind.
+#[test]
+fn what_youkis_library_reads_otherwise() {
+    let ro = &["bind", "ro"];
+    for (one, expected) in [
+        (mount("cgroup", "/home/user", "/x", &["bind"]), "1 /sys/fs/cgroup /x"),
+        (mount("cgroup2", "/home/user", "/x", &["rbind"]), "1 /sys/fs/cgroup /x"),
+        (mount("bind", "/sys/fs/cgroup", "/dev", ro), "1 /sys/fs/cgroup /dev"),
+        (mount("bind", "/sys/fs/cgroup", "//dev/.", ro), "1 /sys/fs/cgroup //dev/."),
+        (mount("bind", "/sys/fs/cgroup", "/devices", ro), ""),
+        (mount("none", "/home/user", "/x", &["bind"]), ""),
+    ] {
+        assert_eq!(adds(&v2(), &spec(std::slice::from_ref(&one))).join(" "), expected, "{one}");
+    }
 }

@@ -426,3 +426,35 @@ fn the_mount_table_is_read_only_when_it_decides() {
     let rule = |kind: &str| Spec::rules(&format!(r#"{{"allow":true,"type":"{kind}","major":8,"access":"rw"}}"#));
     assert_eq!((asked(&rule("c"), "disks"), asked(&rule("b"), "disks")), (0, 1), "no disk is a character device");
 }
+
+/// What was judged of a mount stays so.
+#[test]
+fn no_option_changes_an_earlier_mount() {
+    for (options, expected) in [
+        (r#""bind","remount","rw""#, "UNSAFE_SPEC mount-remount"),
+        (r#""remount""#, "UNSAFE_SPEC mount-remount"),
+        (r#""bind","remounts""#, "ok"),
+    ] {
+        for kind in ["bind", "tmpfs", "none"] {
+            let mount = format!(r#"{{"destination":"/x","type":"{kind}","source":"/data","options":[{options}]}}"#);
+            assert_eq!(both(&Spec::mount(&mount)), (expected.to_owned(), expected.to_owned()), "{mount}");
+        }
+    }
+}
+
+/// File systems that lie over a folder show it as a bind does, whatever their type is called.
+#[test]
+fn a_folder_below_another_file_system() {
+    for (source, expected) in [
+        ("/dev/nvidia0", "TENANT_GPU_MOUNT mount-gpu-node"),
+        ("/dev", "TENANT_GPU_MOUNT mount-dev-tree"),
+        ("/run/quilt-gpu", "UNSAFE_SPEC mount-reserved-source"),
+        ("/data", "ok"),
+        ("/nowhere", "ok"),
+        ("server:/dev", "ok"),
+        ("shm", "ok"),
+    ] {
+        let mount = format!(r#"{{"destination":"/x","type":"shiftfs","source":"{source}","options":["mark"]}}"#);
+        assert_eq!(both(&Spec::mount(&mount)).0, expected, "{source}");
+    }
+}

@@ -320,6 +320,31 @@ fn files_of_a_control_group_that_are_no_limit() {
         let update = guard::judge_update(&contract::json::parse_oci(resources.as_bytes()).unwrap());
         assert_eq!(update.is_some(), expected != "ok", "{key}");
     }
+    for (size, at) in [("2MB", None), ("x/../../other/memory", Some("/hugepageLimits/1/pageSize"))] {
+        let resources = format!(r#"{{"hugepageLimits":[{{"limit":1}},{{"pageSize":"{size}","limit":1}}]}}"#);
+        let refusal = guard::judge_update(&contract::json::parse_oci(resources.as_bytes()).unwrap());
+        assert_eq!(refusal.as_ref().map(|refusal| refusal.at.as_str()), at, "{size}");
+        assert!(refusal.is_none_or(|refusal| refusal.value == size));
+    }
+}
+
+/// Categories have commas, and quotes nobody.
+#[test]
+fn a_label_that_ends_its_quotes() {
+    for (label, expected) in [("u:r:t:s0:c1,c2", "ok"), (r#"u:r:t:s0\",lowerdir=/x,y=\""#, "UNSAFE_SPEC mount-label")] {
+        let label = label.replace("\\", "\\");
+        check(&Spec { more_linux: format!(r#","mountLabel":"{label}""#), ..Spec::default() }, expected);
+    }
+}
+
+#[test]
+fn words_before_a_label() {
+    for (value, expected) in [("rootcontext", "ok"), ("lowerdir=/x,context", UNSAFE_NOTE)] {
+        let annotations = format!(r#"{{"run.oci.mount_context_type":"{value}"}}"#);
+        check(&Spec { annotations, ..Spec::default() }, expected);
+    }
+    let forced = Spec { annotations: r#"{"run.oci.systemd.force_cgroup_v1":"/x"}"#.into(), ..Spec::default() };
+    assert_eq!([By::default(), hardened()].map(|by| verdict(&judge(&forced, &by))), ["ok", UNSAFE_NOTE]);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! Both versions may be there at once, each with its own tree. Emptiness is asked of all; a device filter is looked for
 //! where low-level runtimes put it.
 
+mod empty;
+
 use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,14 +14,13 @@ use nix::errno::Errno;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod, stat};
 use nix::unistd::{AccessFlags, access};
 
-use crate::error::{NodeError, found};
+use crate::error::NodeError;
 use crate::in_root::InRoot;
 use crate::landmarks::is_within;
 use crate::mountinfo::{self, Mount, Table};
 use crate::{devices, file, look, sys};
 
-/// Most groups that are looked through before the answer is "not known".
-const MOST: usize = 4096;
+pub use empty::{filters_nobody, is_empty};
 
 /// The device filter that a process is under, in the hierarchy that low-level runtimes use on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub enum DeviceFilter {
     /// Version 2: every device program that decides for it, as instructions. At least one of them decides for it and not
     /// for us, who may be confined ourselves.
     Programs(Vec<Vec<u64>>),
+    /// Version 2: it was attached so that the container could be rid of it.
+    Loose,
     /// None that is not ours too, or it is in no such hierarchy.
     None,
 }
@@ -64,8 +67,8 @@ impl<'t> Groups<'t> {
         let mounts = self.own.control_groups();
         let unified = is_unified(&mounts);
         let Some(group) = filtering(&self.groups, unified) else { return Ok(DeviceFilter::None) };
-        let folder_of = |group: &Group<'_>| mounts.iter().find_map(|mount| group.folder(mount));
-        let Some(folder) = folder_of(&group) else {
+        let folder_of = |group: &Group<'_>| mounts.iter().find_map(|mount| Some((group.folder(mount)?, &mount.point)));
+        let Some((folder, top)) = folder_of(&group) else {
             return Err(NodeError::odd("look at control group", group.path, "it is not shown by any mount here"));
         };
         if !unified {
@@ -75,10 +78,13 @@ impl<'t> Groups<'t> {
         // Those above us and it decide for both; a program of our own group that is not above it has another number.
         let own = file::read("/proc/self/cgroup")?;
         let own = parse(&own).find(Group::is_v2).and_then(|group| folder_of(&group));
-        let shared = own.map_or(Ok(Vec::new()), |own| programs(&own))?;
+        let shared = own.map_or(Ok(Vec::new()), |(own, _)| programs(&own))?;
         let all = programs(&folder)?;
         if all.iter().all(|program| shared.contains(program)) {
             return Ok(DeviceFilter::None);
+        }
+        if is_loose(&folder, top)? {
+            return Ok(DeviceFilter::Loose);
         }
         let mut read = Vec::with_capacity(all.len());
         for program in all {
@@ -201,9 +207,23 @@ pub(crate) fn filters_mounted(table: &Table) -> Vec<String> {
 }
 
 fn programs(folder: &str) -> Result<Vec<u32>, NodeError> {
+    of_programs(folder, sys::device_programs)
+}
+
+fn of_programs<T>(folder: &str, ask: impl FnOnce(&File) -> nix::Result<T>) -> Result<T, NodeError> {
     let failed = |e: std::io::Error| NodeError::new("ask for the device programs of", folder, e);
     let group = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(folder).map_err(failed)?;
-    sys::device_programs(&group).map_err(|e| failed(e.into()))
+    ask(&group).map_err(|e| failed(e.into()))
+}
+
+/// Whether the programs nearest to a group, its own or those of one above, are loose.
+fn is_loose(folder: &str, top: &str) -> Result<bool, NodeError> {
+    for folder in Path::new(folder).ancestors().take_while(|folder| folder.starts_with(top)) {
+        if let Some(loose) = of_programs(&folder.to_string_lossy(), sys::is_loose)? {
+            return Ok(loose);
+        }
+    }
+    Ok(false)
 }
 
 fn instructions(program: u32, folder: &str) -> Result<Vec<u64>, NodeError> {
@@ -274,139 +294,6 @@ fn below(mount: &Mount<'_>, path: &str) -> Option<String> {
         rest if rest.starts_with('/') => Some(format!("{}{rest}", mount.point)),
         _ => None,
     }
-}
-
-/// Whether no process is in the group that `cgroupsPath` of a spec names, nor below it, in any hierarchy. A group that
-/// is not there is empty. `slice:prefix:name` is read as systemd's names; a relative path is looked for at the top and
-/// below our own group, as runtimes differ.
-///
-/// # Errors
-/// Why it cannot be told: that is not "empty".
-pub fn is_empty(cgroups_path: &str) -> Result<bool, String> {
-    is_empty_in(cgroups_path, &mountinfo::own().map_err(|e| e.to_string())?, |_, _| true)
-}
-
-/// The same of the hierarchies that hold device filters: nobody else would be under the filter of a container put there. `table`:
-/// our own mounts.
-///
-/// # Errors
-/// As [`is_empty`].
-pub fn filters_nobody(cgroups_path: &str, table: &Table) -> Result<bool, String> {
-    is_empty_in(cgroups_path, table, holds_filters)
-}
-
-fn is_empty_in(cgroups_path: &str, table: &Table, asked: fn(&Mount<'_>, bool) -> bool) -> Result<bool, String> {
-    let own = file::read("/proc/self/cgroup").map_err(|e| e.to_string())?;
-    let own: Vec<Group<'_>> = parse(&own).collect();
-    let wanted = readings(cgroups_path)?;
-    let mut hierarchies = 0;
-    let mounts = table.control_groups();
-    let unified = is_unified(&mounts);
-    for mount in mounts.iter().filter(|mount| asked(mount, unified)) {
-        hierarchies += 1;
-        let ours = own.iter().find_map(|group| group.folder(mount)).filter(|_| !cgroups_path.starts_with('/'));
-        let below_ours = ours.map(|folder| format!("{folder}/{cgroups_path}"));
-        let mut folders: Vec<String> = wanted.iter().filter_map(|path| below(mount, path)).collect();
-        // At the top both are one.
-        folders.extend(below_ours.filter(|folder| !folders.contains(folder)));
-        for folder in folders {
-            if !folder_is_empty(&folder, mount.fs == "cgroup2")? {
-                return Ok(false);
-            }
-        }
-    }
-    if hierarchies == 0 {
-        return Err(format!("cannot tell whether control group {cgroups_path:?} is empty: none are mounted here"));
-    }
-    Ok(true)
-}
-
-/// The absolute paths that a runtime may have made of a spec's `cgroupsPath`.
-fn readings(cgroups_path: &str) -> Result<Vec<String>, String> {
-    let bad = |why: &str| Err(format!("cannot tell whether control group {cgroups_path:?} is empty: {why}"));
-    if cgroups_path.split('/').any(|part| part == "..") {
-        return bad("it has .. in its path");
-    }
-    let path = cgroups_path.trim_matches('/');
-    if path.is_empty() {
-        return bad("it is the top of all groups, or none");
-    }
-    let parts: Vec<&str> = path.split(':').collect();
-    let [slice, prefix, name] = parts[..] else { return Ok(vec![format!("/{path}")]) };
-    if path.contains('/') {
-        // Names of units have no slash.
-        return Ok(vec![format!("/{path}")]);
-    }
-    let slice = match slice_path(if slice.is_empty() { "system.slice" } else { slice }) {
-        Some(slice) => slice,
-        None => return bad("its first part is not the name of a slice"),
-    };
-    let mut units = vec![format!("{prefix}-{name}.scope")];
-    if prefix.is_empty() {
-        units.push(format!("{name}.scope"));
-    }
-    if name.ends_with(".slice") {
-        units.push(name.to_owned());
-    }
-    Ok(units.into_iter().map(|unit| format!("{slice}/{unit}")).chain([format!("/{path}")]).collect())
-}
-
-/// `a-b.slice` lies in `a.slice` (`systemd.slice(5)`); `-.slice` is the top.
-fn slice_path(slice: &str) -> Option<String> {
-    let name = slice.strip_suffix(".slice")?;
-    if name == "-" {
-        return Some(String::new());
-    }
-    let (mut path, mut so_far) = (String::new(), String::new());
-    for part in name.split('-') {
-        if part.is_empty() || part.contains('/') {
-            return None;
-        }
-        so_far = if so_far.is_empty() { part.to_owned() } else { format!("{so_far}-{part}") };
-        path = format!("{path}/{so_far}.slice");
-    }
-    Some(path)
-}
-
-fn folder_is_empty(folder: &str, version_2: bool) -> Result<bool, String> {
-    let told = |e: NodeError| e.to_string();
-    if version_2 {
-        // Counts everything below too. The top has no such file, and is never asked for.
-        let Some(events) = found(file::read(&format!("{folder}/cgroup.events"))).map_err(told)? else {
-            return Ok(true);
-        };
-        return match String::from_utf8_lossy(&events).lines().find_map(|line| line.strip_prefix("populated ")) {
-            Some("0") => Ok(true),
-            Some("1") => Ok(false),
-            _ => Err(format!("cannot tell whether {folder} is empty: its cgroup.events does not say")),
-        };
-    }
-    let (mut looked_at, mut waiting) = (0, vec![folder.to_owned()]);
-    while let Some(folder) = waiting.pop() {
-        looked_at += 1;
-        if looked_at > MOST {
-            return Err(format!("cannot tell whether {folder} is empty: more than {MOST} groups"));
-        }
-        // Gone between two looks is empty as well.
-        let Some(processes) = found(file::read(&format!("{folder}/cgroup.procs"))).map_err(told)? else { continue };
-        if !processes.is_empty() {
-            return Ok(false);
-        }
-        waiting.extend(found(groups_in(&folder)).map_err(told)?.unwrap_or_default());
-    }
-    Ok(true)
-}
-
-fn groups_in(folder: &str) -> Result<Vec<String>, NodeError> {
-    let failed = |e| NodeError::new("list", folder, e);
-    let mut groups = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        if entry.file_type().map_err(failed)?.is_dir() {
-            groups.push(format!("{folder}/{}", entry.file_name().to_string_lossy()));
-        }
-    }
-    Ok(groups)
 }
 
 #[cfg(test)]

@@ -41,9 +41,9 @@ pub(crate) fn is_gpu_name(name: &str) -> bool {
 }
 
 /// Minors of DRM below `end` that `sys/dev/char` names; nothing where it cannot be read.
-pub(crate) fn drm_minors(folder: &str, end: u32) -> Option<Vec<u32>> {
+pub(crate) fn drm_minors(folder: &str) -> Option<Vec<u32>> {
     let entries = fs::read_dir(folder).ok()?;
-    let minor = |name: &str| name.strip_prefix("226:")?.parse().ok().filter(|minor| *minor < end);
+    let minor = |name: &str| name.strip_prefix("226:")?.parse().ok();
     let mut minors: Vec<u32> = entries.flatten().filter_map(|entry| minor(entry.file_name().to_str()?)).collect();
     contract::order::sort(&mut minors);
     Some(minors)
@@ -125,8 +125,8 @@ mod tests {
         for name in ["226:128", "226:0", "226:300", "226:", "22:6", "10:226"] {
             fs::write(folder.path().join(name), "").unwrap();
         }
-        assert_eq!(drm_minors(folder.path().to_str().unwrap(), 256).unwrap(), [0, 128]);
-        assert_eq!(drm_minors("/nowhere", 3), None);
+        assert_eq!(drm_minors(folder.path().to_str().unwrap()).unwrap(), [0, 128, 300]);
+        assert_eq!(drm_minors("/nowhere"), None);
     }
 
     #[test]

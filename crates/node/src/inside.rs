@@ -92,6 +92,21 @@ impl<'t> Inside<'t> {
         &self.root
     }
 
+    /// What its root file system is: device of the file system, and the part of it that is shown.
+    #[must_use]
+    pub fn root_part(&self) -> Option<((u32, u32), &str)> {
+        self.mount_of(self.root.handle()).map(|mount| (mount.dev, &*mount.root))
+    }
+
+    /// Whether the working folder of a process lies on one of these mounts.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn has_at_work(&self, pid: u32) -> Result<bool, NodeError> {
+        let folder = InRoot::open(Path::new(&format!("/proc/{pid}/cwd")))?;
+        Ok(self.mount_of(folder.handle()).is_some())
+    }
+
     /// Mount points that are character devices and could be opened, and their numbers.
     ///
     /// # Errors

@@ -136,7 +136,7 @@ impl System for Node {
 
     fn drm_minors(&self, end: u32) -> Vec<u32> {
         // Not to be told, so any.
-        devices::drm_minors(&self.host.path("sys/dev/char"), end).unwrap_or_else(|| {
+        devices::drm_minors(&self.host.path("sys/dev/char")).unwrap_or_else(|| {
             self.no_drm.store(true, Ordering::Relaxed);
             (0..end).collect()
         })

@@ -178,6 +178,7 @@ const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const BPF_PROG_QUERY: libc::c_int = 16;
 const BPF_CGROUP_DEVICE: u64 = 6;
 const BPF_F_QUERY_EFFECTIVE: u64 = 1;
+const BPF_F_ALLOW_MULTI: u64 = 2;
 /// Most programs that are read. The kernel attaches 64 to a group, and ancestors' count too.
 const MOST_PROGRAMS: usize = 1024;
 /// Most instructions of a program that are read: 512 KiB.
@@ -210,6 +211,17 @@ pub(crate) fn device_programs(group: &File) -> nix::Result<Vec<u32>> {
         Err(e) => return Err(e),
     }
     Ok(numbers)
+}
+
+/// Whether the device programs of this very group can be taken away, or be replaced in a group below, by whoever has one of some
+/// small capabilities; the kernel asks for the program itself only where they were attached with `BPF_F_ALLOW_MULTI`. Nothing:
+/// it has none.
+pub(crate) fn is_loose(group: &File) -> nix::Result<Option<bool>> {
+    let mut query = [0; 16];
+    query[0] = halves(group.as_raw_fd().unsigned_abs().into(), BPF_CGROUP_DEVICE);
+    bpf(BPF_PROG_QUERY, &mut query)?;
+    let (flags, count) = (query[1] >> 32, query[3] & 0xffff_ffff);
+    Ok((count > 0).then_some(flags & BPF_F_ALLOW_MULTI == 0))
 }
 
 /// The instructions of a program, by its number. Those of device programs are as they were loaded: the kernel translates
@@ -304,14 +316,14 @@ mod tests {
     }
 
     /// Loads a device program and attaches it.
-    fn attach(group: &File, code: &[u64]) -> nix::Result<()> {
-        // BPF_PROG_LOAD of BPF_PROG_TYPE_CGROUP_DEVICE, then BPF_PROG_ATTACH with BPF_F_ALLOW_MULTI.
+    fn attach(group: &File, code: &[u64], flags: u64) -> nix::Result<()> {
+        // BPF_PROG_LOAD of BPF_PROG_TYPE_CGROUP_DEVICE, then BPF_PROG_ATTACH.
         let mut load = [0; 16];
         load[..3].copy_from_slice(&[halves(15, code.len() as u64), code.as_ptr() as u64, c"GPL".as_ptr() as u64]);
         let program = u64::try_from(bpf(5, &mut load)?).unwrap();
         let mut attached = [0; 16];
         attached[0] = halves(group.as_raw_fd().unsigned_abs().into(), program);
-        attached[1] = halves(BPF_CGROUP_DEVICE, 2);
+        attached[1] = halves(BPF_CGROUP_DEVICE, flags);
         bpf(8, &mut attached).map(drop)
     }
 
@@ -330,8 +342,9 @@ mod tests {
         let before = device_programs(&above);
         // `r2 = major; if r2 == 195 skip one; r0 = 1; exit` and `r0 = 0; exit`.
         let code = [0x0004_1261, 0xc3_0002_0215, 0x1_0000_00b7, 0x95, 0xb7, 0x95];
-        let attached = attach(&above, &code);
+        let attached = attach(&above, &code, BPF_F_ALLOW_MULTI);
         let after = (device_programs(&above), device_programs(&below));
+        let held = (is_loose(&above), is_loose(&below), attach(&below, &code, 0), is_loose(&below));
         let read = after.0.clone().map(|programs| instructions(*programs.last().unwrap()));
         std::fs::remove_dir(format!("{path}/below")).unwrap();
         std::fs::remove_dir(&path).unwrap();
@@ -340,6 +353,7 @@ mod tests {
         }
         assert_eq!(after.0.clone().unwrap().len(), before.unwrap().len() + 1);
         assert_eq!(after.0, after.1, "what is attached above decides below");
+        assert_eq!(held, (Ok(Some(false)), Ok(None), Ok(()), Ok(Some(true))), "flags of the group itself");
         assert_eq!(read.unwrap().unwrap(), Some(code.to_vec()));
         assert_eq!(instructions(u32::MAX), Err(Errno::ENOENT));
     }

@@ -19,6 +19,7 @@ mod lifecycle;
 mod lookalikes;
 mod mig;
 mod nodes;
+mod overlooked;
 mod own_folders;
 mod pods;
 mod refusals;

@@ -1,5 +1,6 @@
 //! Tables and properties of what is read from text.
 
+use super::empty::readings;
 use super::*;
 use crate::mountinfo::parse as mounts;
 use proptest::prelude::*;
