@@ -49,9 +49,13 @@ impl<'de> Deserializer<'de> for Asked<'_> {
         deserialize_u16 visit_u16 1,
         deserialize_u32 visit_u32 1,
         deserialize_u64 visit_u64 1,
-        deserialize_str visit_str "1",
-        deserialize_string visit_str "1",
-        deserialize_any visit_str "1",
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        // Of the texts that are read further, these alone are no numbers.
+        let text = if self.at.contains("capabilities") { "CAP_CHOWN" } else { "1" };
+        self.leaf();
+        visitor.visit_str(text)
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -90,7 +94,7 @@ impl<'de> Deserializer<'de> for Asked<'_> {
     }
 
     forward_to_deserialize_any! {
-        i128 u128 f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct identifier ignored_any
+        i128 u128 f32 f64 char str string bytes byte_buf unit unit_struct tuple tuple_struct identifier ignored_any
     }
 }
 

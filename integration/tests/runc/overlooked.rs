@@ -5,16 +5,23 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
-use integration::{PROBE_ALL, Result, Runc, Seen, Spec, apart};
+use integration::{PROBE_ALL, Result, Runc, Scratch, Seen, Spec, apart, run};
 use serde_json::json;
 
 use crate::{Bench, CRUN, RUNC, VERSION_1, VERSION_2};
 
 const YOUKI: &str = "../.cache/engines/low-level/youki";
 
-/// What these words make of a folder with a program of ours: bare, the container writes there; here it is refused with this word.
-fn not_written(test: &str, low_level: &Path, spec: impl Fn(&Path) -> Spec, refused: &str) -> Result<()> {
+/// What these words make of a folder with a program that root runs, the low-level runtime: bare, the container writes in such a
+/// folder; here it is refused with this word.
+fn not_written(test: &str, program: &Path, spec: impl Fn(&Path) -> Spec, refused: &str) -> Result<()> {
+    let folder = Scratch::new()?;
+    let low_level = &folder.path().join(program.file_name().unwrap_or_default());
+    // By a process of its own: what a child of another thread's has open for writing cannot be run.
+    run(Command::new("cp").args([program, low_level]), None, Duration::from_secs(60))?.checked()?;
     let Some(bench) = Bench::within(test, &low_level.to_string_lossy(), VERSION_1)? else { return Ok(()) };
     let programs = low_level.parent().unwrap();
     let stand_in = bench.site.join("stand-in");
@@ -36,7 +43,7 @@ fn a_remount_does_not_make_an_earlier_mount_writable() -> Result<()> {
     let spec = |folder: &Path| {
         let first = Spec::new().bind(folder, "/t", &["ro"]).args(["sh", "-c", "echo x >/t/written; true"]);
         first
-            .mount(json!({"destination": "/t", "type": "bind", "source": folder, "options": ["bind", "remount", "rw"]}))
+            .mount(json!({"destination": "/t", "type": "bind", "source": "/mnt", "options": ["bind", "remount", "rw"]}))
     };
     not_written("a_remount_does_not_make_an_earlier_mount_writable", Path::new(RUNC), spec, "remount")
 }
