@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use integration::{
-    Binaries, Bundle, PROBE_ALL, QuiltOptions, Result, Rootfs, Runc, Seen, Site, Spec, VERSION_1, apart, root_for, run,
-    say,
+    Binaries, Bundle, PROBE_ALL, QuiltOptions, Result, Rootfs, Runc, Scratch, Seen, Site, Spec, VERSION_1, apart,
+    root_for, run, say,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -267,14 +267,17 @@ fn another_source_grants_nothing() -> Result<()> {
 /// crun follows links to a root file system, and whatever looks for one before it mounts can be raced.
 #[test]
 fn another_root_is_not_what_was_judged() -> Result<()> {
-    let options = QuiltOptions { low_level: vec![CRUN.into()], ..QuiltOptions::default() };
+    // A program that root runs is in it: else nothing would come of it.
+    let ours = Scratch::new()?;
+    let crun = ours.join("programs/crun");
+    fs::create_dir(ours.join("programs")).unwrap();
+    run(Command::new("cp").arg(CRUN).arg(&crun), None, LIMIT)?.checked()?;
+    let options = QuiltOptions { low_level: vec![crun.clone()], ..QuiltOptions::default() };
     let site = || Site::with(|host| host.gpus(2), &options);
     let Some(mut bench) = Bench::on("another_root_is_not_what_was_judged", site)? else { return Ok(()) };
     bench.runtime = apart(bench.site.join("ours"), &bench.runtime, VERSION_1)?;
-    bench.plain = Runc::new(apart(bench.site.join("plain"), Path::new(CRUN), VERSION_1)?, bench.site.join("crun"))?;
-    // The node's own record is in it, as are programs: else nothing would come of it.
-    let ours = bench.site.folder();
-    run(Command::new("cp").arg("-a").arg(bench.rootfs.path.join(".")).arg(ours), None, LIMIT)?.checked()?;
+    bench.plain = Runc::new(apart(bench.site.join("plain"), &crun, VERSION_1)?, bench.site.join("crun"))?;
+    run(Command::new("cp").arg("-a").arg(bench.rootfs.path.join(".")).arg(ours.path()), None, LIMIT)?.checked()?;
     for gpu in [false, true] {
         for place in ["judged", "handing-over", "created"] {
             for is_ours in [true, false] {
@@ -293,7 +296,7 @@ fn another_root_is_not_what_was_judged() -> Result<()> {
                 fs::write(bundle.config(), document.to_string()).unwrap();
                 let swap = || {
                     fs::rename(&root, home.join("moved")).unwrap();
-                    symlink(if is_ours { ours } else { &other }, &root).unwrap();
+                    symlink(if is_ours { ours.path() } else { &other }, &root).unwrap();
                 };
                 let (stopped, created, said) = bench.raced(place, &bundle.path, &id, &swap);
                 assert!(stopped, "{id}: {said}");

@@ -51,7 +51,7 @@ fn root_may_change(spec: &Node<'_>, bundle: &str) -> bool {
     };
     let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('/');
     let plain = !path.split('/').any(|part| matches!(part, "." | ".."));
-    !in_bundle.is_some_and(is_name) && !(plain && ROOTS.iter().any(|place| is_at(path, place)))
+    !(in_bundle.is_some_and(is_name) || plain && ROOTS.iter().any(|place| is_at(path, place)))
 }
 
 /// The binds of which that is so, with their positions and sources.

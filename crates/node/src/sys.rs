@@ -304,7 +304,7 @@ fn bytes_of(call: impl Fn(*mut u8, usize) -> isize) -> nix::Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
@@ -316,7 +316,7 @@ mod tests {
     }
 
     /// Loads a device program and attaches it.
-    fn attach(group: &File, code: &[u64], flags: u64) -> nix::Result<()> {
+    pub(crate) fn attach(group: &File, code: &[u64], flags: u64) -> nix::Result<()> {
         // BPF_PROG_LOAD of BPF_PROG_TYPE_CGROUP_DEVICE, then BPF_PROG_ATTACH.
         let mut load = [0; 16];
         load[..3].copy_from_slice(&[halves(15, code.len() as u64), code.as_ptr() as u64, c"GPL".as_ptr() as u64]);

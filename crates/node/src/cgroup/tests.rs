@@ -85,3 +85,35 @@ proptest! {
         let _ = parse(&bytes).count();
     }
 }
+
+/// What is not attached with `BPF_F_ALLOW_MULTI` (2) can be detached without having it.
+#[test]
+fn a_filter_that_can_be_taken_away_is_loose() {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let table: Vec<&str> = table.lines().filter(|line| line.contains(" - cgroup2 ")).collect();
+    let table = Table::from(table.join("\n").into_bytes());
+    let Some(top) = table.mounts().first().map(|mount| mount.point.to_string()) else {
+        return println!("skipped: no control groups of version 2");
+    };
+    for (flags, loose) in [(2, false), (0, true), (1, true)] {
+        let name = format!("quilt-gpu-test-{}-loose-{flags}", std::process::id());
+        let (path, below) = (format!("{top}/{name}"), format!("{top}/{name}/below"));
+        if std::fs::create_dir_all(&below).is_err() {
+            return println!("skipped: no control groups can be made here");
+        }
+        // `r0 = 0; exit`
+        let attached = sys::tests::attach(&File::open(&path).unwrap(), &[0xb7, 0x95], flags);
+        let filters = [name.clone(), format!("{name}/below")].map(|group| {
+            let groups = format!("0::/{group}\n").into_bytes();
+            Groups { pid: 1, own: &table, groups }.filter().unwrap()
+        });
+        std::fs::remove_dir(&below).and_then(|()| std::fs::remove_dir(&path)).unwrap();
+        if let Err(e) = attached {
+            return println!("skipped: no program can be attached here: {e}");
+        }
+        for filter in filters {
+            assert_eq!(filter == DeviceFilter::Loose, loose, "{flags}: {filter:?}");
+            assert!(loose || matches!(filter, DeviceFilter::Programs(_)), "{flags}: {filter:?}");
+        }
+    }
+}
