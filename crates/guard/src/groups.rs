@@ -129,7 +129,7 @@ impl Groups {
         if !setting.machine.filters() {
             return Vec::new();
         }
-        let mut all = Vec::new();
+        let (mut all, mut standing) = (Vec::new(), Vec::new());
         for parts in found.chunk_by(|a, b| a.mount == b.mount) {
             let (index, mount) = parts.first().map_or((None, None), |part| (part.mount, of(part)));
             let at = index.map_or("/root/path".to_owned(), |index| format!("/mounts/{index}"));
@@ -144,6 +144,7 @@ impl Groups {
             let before = index.map_or(0, |index| index + 1);
             let wanted: Vec<_> = parts.iter().map(|part| part.under(place, before)).collect();
             if stand_there(&wanted, mounts.get(before..).unwrap_or_default()) {
+                standing.push(before..before + wanted.len());
                 continue;
             }
             if ours {
@@ -165,9 +166,12 @@ impl Groups {
             }
             all.extend(wanted);
         }
-        for (index, mount) in mounts.iter().enumerate().skip(first.map_or(0, |index| index + 1)) {
-            out.refusals.extend(undoing(setting, index, mount));
-        }
+        // What closes a part of the root shows that part again.
+        let is_ours = |index: &usize| standing.iter().any(|range| range.contains(index));
+        let later = mounts.iter().enumerate().skip(first.map_or(0, |index| index + 1));
+        out.refusals.extend(
+            later.filter(|(index, _)| !is_ours(index)).filter_map(|(index, mount)| undoing(setting, index, mount)),
+        );
         all
     }
 }

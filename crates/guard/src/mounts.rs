@@ -56,7 +56,7 @@ impl<'s> Source<'s> {
     }
 
     /// A part that lies in a folder of ours is hidden there; the whole cannot be.
-    fn is_not_ours(&self, setting: &Setting<'_>) -> Result<(), Refusal> {
+    pub(crate) fn is_not_ours(&self, setting: &Setting<'_>) -> Result<(), Refusal> {
         self.parts().try_for_each(|(rest, real, how)| own(setting, real, rest.is_empty(), how))
     }
 }
@@ -75,6 +75,13 @@ pub(crate) struct Seen {
     groups: Groups,
     /// Mounts that show a folder which is none of device nodes.
     folders: Vec<usize>,
+}
+
+impl Seen {
+    /// Looks for what must be closed in a source.
+    pub(crate) fn inside(&mut self, setting: &Setting<'_>, source: &Source<'_>) -> Result<(), Refusal> {
+        self.groups.bind(setting, source).map_err(|why| unjudgeable(setting, source.real, &why))
+    }
 }
 
 /// Judges the mounts and the root file system, and says what must be shown read-only.
@@ -256,7 +263,7 @@ pub(crate) fn behind(setting: &Setting<'_>, path: &str, how: Bind, seen: &mut Se
             let source = Source::of(setting, &dir.real, how)?;
             let mut notes = folder(setting, &dir, &source)?;
             notes.extend(places::judge(setting, &source, &dir.fs)?);
-            seen.groups.bind(setting, &source).map_err(|why| unjudgeable(setting, &dir.real, &why))?;
+            seen.inside(setting, &source)?;
             let of_devices =
                 dir.on_dev || ["/dev", setting.case.dev_root].iter().any(|dev| paths::below(&dir.real, dev).is_some());
             seen.folders.extend(how.mount.filter(|_| !of_devices));
@@ -267,7 +274,7 @@ pub(crate) fn behind(setting: &Setting<'_>, path: &str, how: Bind, seen: &mut Se
             source.is_not_ours(setting)?;
             let notes = places::judge(setting, &source, &fs)?;
             if kernels {
-                seen.groups.bind(setting, &source).map_err(|why| unjudgeable(setting, &real, &why))?;
+                seen.inside(setting, &source)?;
             }
             Ok(notes)
         }
@@ -282,7 +289,7 @@ pub(crate) fn behind(setting: &Setting<'_>, path: &str, how: Bind, seen: &mut Se
     }
 }
 
-fn folder(setting: &Setting<'_>, dir: &Dir, source: &Source<'_>) -> Verdict {
+pub(crate) fn folder(setting: &Setting<'_>, dir: &Dir, source: &Source<'_>) -> Verdict {
     source.is_not_ours(setting)?;
     let system = setting.machine.system;
     if dir.is_root {

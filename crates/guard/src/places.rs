@@ -74,12 +74,8 @@ pub(crate) fn judge(setting: &Setting<'_>, source: &Source<'_>, fs: &FileSystem)
     for row in [sysfs, procfs] {
         notes.extend(row(setting, source.real, fs, source.how)?);
     }
-    // Who has the whole host has its parts, and is told so once.
-    let is_host = source.parts().any(|(rest, real, _)| rest.is_empty() && real == "/");
+    notes.extend(all_of_ours(setting, source)?);
     for (rest, real, how) in source.parts() {
-        if rest.is_empty() || !is_host {
-            notes.extend(ours(setting, real, how)?);
-        }
         if rest.is_empty() {
             notes.extend(sockets(setting, real, how)?);
             notes.extend(state(setting, real, how)?);
@@ -95,11 +91,7 @@ pub(crate) fn written(setting: &Setting<'_>, source: &Source<'_>, fs: &FileSyste
     if *fs == FileSystem::Proc || paths::below(source.real, "/proc").is_some() {
         notes.extend(procfs(setting, source.real, fs, source.how)?);
     }
-    for (rest, real, how) in source.parts() {
-        if rest.is_empty() {
-            notes.extend(ours(setting, real, how)?);
-        }
-    }
+    notes.extend(all_of_ours(setting, source)?);
     Ok(notes)
 }
 
@@ -108,6 +100,16 @@ pub(crate) fn is_near(setting: &Setting<'_>, name: &str) -> bool {
     let near = |place: &str| paths::below(place, name).is_some() || paths::below(name, place).is_some();
     let programs = || setting.case.programs.iter().any(|program| near(program));
     CDI.iter().any(|folder| near(folder)) || programs() || setting.own_folders().any(|folder| near(&folder))
+}
+
+/// What is ours in any part. Who has the whole host has its parts, and is told so once.
+fn all_of_ours(setting: &Setting<'_>, source: &Source<'_>) -> Verdict {
+    let is_host = source.parts().any(|(rest, real, _)| rest.is_empty() && real == "/");
+    let mut notes = Vec::new();
+    for (_, real, how) in source.parts().filter(|(rest, ..)| rest.is_empty() || !is_host) {
+        notes.extend(ours(setting, real, how)?);
+    }
+    Ok(notes)
 }
 
 /// Writing what runs as root is being root. Where containers have no boundary anyway their own row says so.

@@ -1,12 +1,10 @@
 //! The root file system is bound too, and engines take any folder for one (`podman run --rootfs`). Only what would show the
 //! host's own nodes, or could be written and is the machine's, is looked at: everything else is an image.
 
-use std::borrow::Cow;
-
 use contract::json::Node;
 
 use crate::findings::{Findings, Verdict};
-use crate::mounts::{Bind, Seen, Source, behind, own};
+use crate::mounts::{Bind, Seen, Source, behind, folder, own};
 use crate::paths;
 use crate::places;
 use crate::setting::Setting;
@@ -21,32 +19,35 @@ pub(crate) fn judge(setting: &Setting<'_>, seen: &mut Seen, out: &mut Findings) 
         return;
     };
     let path = paths::from_bundle(setting.case.bundle, written);
-    let found = setting.machine.system.look(&path);
-    let plain = match &found {
-        Object::Dir(dir) if setting.case.low_level.follows_root() => Cow::Borrowed(&*dir.real),
-        _ => paths::clean(&path),
-    };
-    let is_hosts = plain == "/"
-        || [setting.case.dev_root, "/dev"].iter().any(|dev| paths::below(&plain, dev).is_some())
-        || setting.own_folders().any(|folder| paths::below(&folder, &plain).is_some());
+    // Who refuses links takes the path by its text.
+    let path = if setting.case.low_level.follows_root() { path } else { paths::clean(&path).into_owned().into() };
     let how = Bind { mount: None, recursive: true, writable: false };
-    let verdict = if is_hosts {
-        behind(setting, &plain, how, seen)
-    } else {
-        own(setting, &plain, true, how).map(|()| Vec::new())
+    let Object::Dir(dir) = setting.machine.system.look(&path) else {
+        let verdict = own(setting, &paths::clean(&path), true, how);
+        out.add(verdict.map(|()| Vec::new()), &"/root/path", written);
+        return;
     };
-    out.add(verdict, &"/root/path", written);
-    let writable = root.get("readonly").and_then(Node::as_bool) != Some(true);
-    if let Object::Dir(dir) = &found
-        && writable
-    {
-        let verdict = of_writer(setting, dir, Bind { writable, ..how });
-        out.add(verdict, &"/root/path", written);
+    let is_hosts = dir.real == "/"
+        || [setting.case.dev_root, "/dev"].iter().any(|dev| paths::below(&dir.real, dev).is_some())
+        || setting.own_folders().any(|folder| paths::below(&folder, &dir.real).is_some());
+    if is_hosts {
+        out.add(behind(setting, &dir.real, how, seen), &"/root/path", written);
     }
+    let read_only = root.get("readonly").and_then(Node::as_bool) == Some(true);
+    out.add(tree(setting, &dir, !read_only, is_hosts, seen), &"/root/path", written);
 }
 
-/// A root file system that the container writes.
-fn of_writer(setting: &Setting<'_>, dir: &Dir, how: Bind) -> Verdict {
-    own(setting, &dir.real, false, how)?;
-    places::written(setting, &Source::of(setting, &dir.real, how)?, &dir.fs)
+/// What is mounted in it comes with it, as in every bind. Files of the kernel's are left: the container's own cover them.
+fn tree(setting: &Setting<'_>, dir: &Dir, writable: bool, is_judged: bool, seen: &mut Seen) -> Verdict {
+    let source = Source::of(setting, &dir.real, Bind { mount: None, recursive: true, writable: true })?;
+    let mut notes = Vec::new();
+    if !is_judged {
+        notes = folder(setting, dir, &source)?;
+        seen.inside(setting, &source)?;
+    }
+    if writable {
+        source.is_not_ours(setting)?;
+        notes.extend(places::written(setting, &source, &dir.fs)?);
+    }
+    Ok(notes)
 }

@@ -170,7 +170,8 @@ pub(crate) fn judge(setting: &Setting<'_>, rules: &[Rule], out: &mut Findings) -
                 Err(why) => out.blind(&why),
             }
         }
-        if rule.allow && rule.access.opens() {
+        // One for everything is so whatever letters it has.
+        if rule.allow && (rule.access.opens() || rule.kind == Kind::All) {
             out.add(disks::opened(setting, rule), &format_args!("{AT}/{index}"), "");
         }
     }

@@ -243,17 +243,19 @@ fn root_file_systems_that_are_the_hosts() {
 #[test]
 fn root_file_systems_that_are_written() {
     let mut fake = Fake::default();
-    for path in ["/usr", "/usr/sbin", "/etc", "/etc/cdi", "/proc/sys", "/srv/usr"] {
+    for path in ["/usr", "/usr/sbin", "/etc", "/etc/cdi", "/proc/sys", "/srv/usr", "/srv/tree"] {
         fake.dir(path, |_| {});
     }
     fake.names.insert("/srv/usr".into(), vec![Name { rest: String::new(), real: "/usr".into() }]);
     fake.dir("/srv/processes", |dir| dir.fs = FileSystem::Proc);
+    fake.names.insert("/srv/tree".into(), vec![Name { rest: "tools".into(), real: "/usr/sbin".into() }]);
     let by = |by: By| By { programs: vec!["/usr/sbin/runc".into()], ..by };
     for (root, expected) in [
         ("/home/user", "ok"),
         ("/usr", RESERVED),
         ("/usr/sbin", RESERVED),
         ("/srv/usr", RESERVED),
+        ("/srv/tree", RESERVED),
         ("/etc/cdi", RESERVED),
         ("/sys/bus/pci", "UNSAFE_SPEC mount-sysfs-rw"),
         ("/proc/sys", "UNSAFE_SPEC mount-procfs-rw"),

@@ -84,12 +84,15 @@ fn layers_and_root_file_systems() {
         let spec = Spec::mount(&mount("overlay", "overlay", layers)).text();
         assert!(verdict(&judge_text(&spec, &By::default(), &machine())).starts_with(RESERVED), "{layers:?}");
     }
-    // crun follows a root file system that is a link, and runc refuses one.
+    // crun follows a root file system that is a link; runc refuses one, whatever was judged.
     let mut linked = machine();
     linked.dir(&format!("{}/rootfs", BUNDLE), |dir| dir.real = "/run".into());
     let text = Spec::default().text();
     let hidden_under = |by: &By| hidden(&judge_text(&text, by, &linked));
-    assert_eq!((hidden_under(&common::crun()), hidden_under(&By::default())), (vec!["0 /quilt-gpu".into()], vec![]));
+    assert_eq!(
+        (hidden_under(&common::crun()), hidden_under(&By::default())),
+        (vec!["0 /quilt-gpu".into()], vec!["0 /quilt-gpu".into()])
+    );
     let root = |path: &str| hides(&machine(), &Spec { root: path.into(), ..Spec::default() });
     assert_eq!(root("/"), ["0 /etc/quilt-gpu", "0 /run/quilt-gpu"]);
     let run = Spec { root: "/run".into(), ..Spec::default() }.text();
@@ -220,6 +223,22 @@ fn our_folders_under_other_names() {
     }
     let layers = Spec::mount(&mount("overlay", "overlay", &["lowerdir=/vol:/srv"])).text();
     assert_eq!(verdict(&judge_text(&layers, &By::default(), &fake)), RESERVED);
+    // A root file system comes with what is mounted in it, too.
+    for (root, expected, hides) in [
+        ("/vol", RESERVED, &[][..]),
+        ("/vol/tree", "ok", &["0 /a/quilt-gpu", "0 /b/c"]),
+        ("/sysroot", "ok", &["0 /etc/quilt-gpu"]),
+        ("/programs", "ok", &[]),
+    ] {
+        let text = Spec { root: root.into(), ..Spec::default() }.text();
+        let judgement =
+            judge_text(&text.replacen(r#""root":{"#, r#""root":{"readonly":true,"#, 1), &By::default(), &fake);
+        assert_eq!(
+            (verdict(&judgement).as_str(), hidden(&judgement)),
+            (expected, hides.iter().map(|it| (*it).into()).collect()),
+            "{root}"
+        );
+    }
 }
 
 /// What is mounted in a tree is not read-only because the tree is.
