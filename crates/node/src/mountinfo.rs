@@ -49,7 +49,9 @@ impl Table {
     #[must_use]
     pub fn control_groups(&self) -> Vec<Mount<'_>> {
         let lines = self.0.split(|&b| b == b'\n');
-        lines.filter(|line| line.windows(9).any(|part| part == b" - cgroup")).flat_map(parse).collect()
+        // The kind stands before source and options, in which the kernel writes a space otherwise.
+        let kind = |line: &&[u8]| line.rsplit(|&b| b == b' ').nth(2).is_some_and(|kind| kind.starts_with(b"cgroup"));
+        lines.filter(kind).flat_map(parse).collect()
     }
 }
 
