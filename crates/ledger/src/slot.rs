@@ -41,6 +41,13 @@ fn written(pci: &str, gi: u32, ci: u32) -> String {
     format!("{pci}:{gi}.{ci}")
 }
 
+/// GPU instance and compute instance of the part of this GPU that a slot is, written as [`of_part`] does.
+fn numbers(slot: &str, pci: &str) -> Option<(u32, u32)> {
+    let (gi, ci) = slot.strip_prefix(pci)?.strip_prefix(':')?.split_once('.')?;
+    let number = |text: &str| text.parse().ok().filter(|_| text == "0" || !text.starts_with(['0', '+']));
+    Some((number(gi)?, number(ci)?))
+}
+
 /// Whether two slots cannot have two holders.
 pub(crate) fn exclude(one: &str, other: &str) -> bool {
     within(one, other) || within(other, one)
@@ -90,12 +97,19 @@ pub(crate) fn taken<'l>(inventory: &Inventory, leases: impl Iterator<Item = Take
             let is_here = within(take.slot, pci);
             let moved = !is_here && take.minor.is_some() && take.minor == gpu.minor;
             whole |= moved || take.has_group_of(gpu, inventory) || take.slot == pci;
-            here.extend(is_here.then_some(take.slot));
+            here.extend(is_here.then(|| (take.slot, numbers(take.slot, pci))));
         }
         if whole || !here.is_empty() {
             slots.push(pci.to_owned());
-            let parts = gpu.partitions.iter().map(|part| of_part(gpu, part));
-            slots.extend(parts.filter(|part| whole || here.contains(&part.as_str())));
+            for part in &gpu.partitions {
+                // By numbers: to write a slot of each part would be most of this.
+                let named = here.iter().find(|(_, numbers)| *numbers == Some((part.gi, part.ci)));
+                match named {
+                    Some((slot, _)) => slots.push((*slot).to_owned()),
+                    None if whole => slots.push(of_part(gpu, part)),
+                    None => {}
+                }
+            }
         }
     }
     slots

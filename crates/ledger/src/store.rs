@@ -174,7 +174,9 @@ impl Ledger {
 
     /// Names of all leases, in order.
     pub(crate) fn names(&self) -> Result<Vec<Name>, LedgerError> {
-        Ok(in_order(&self.listing()?))
+        let mut names = leases(&self.listing()?);
+        contract::order::sort(&mut names);
+        Ok(names)
     }
 
     /// Names of all files of leases and of who waits for them.
@@ -343,10 +345,12 @@ impl Ledger {
         let mut others_agree = false;
         let mut choose = |listing: &[String]| {
             let ahead = self.ahead(locked, listing, Some(holder))?;
-            let leases: Vec<Name> = in_order(listing).into_iter().filter(|lease| !open.contains(&lease.slot)).collect();
+            let mut leases = leases(listing);
+            leases.retain(|lease| !open.contains(&lease.slot));
             let others = if self.names_tell(numbers.as_ref(), &ahead, inventory, request, taker) {
                 Self::named(&leases, tag)
             } else {
+                contract::order::sort(&mut leases);
                 let others = self.others(&leases, tag);
                 others_agree = open.is_empty() && numbers::agree(inventory, &others);
                 others
@@ -473,11 +477,9 @@ fn may_be_the_deads(refusal: &Refusal) -> bool {
     matches!(refusal.code, Code::CapacityFull | Code::Policy | Code::GpuUnavailable | Code::DriverNotReady)
 }
 
-/// The leases among the names in their folder.
-fn in_order(listing: &[String]) -> Vec<Name> {
-    let mut names: Vec<Name> = listing.iter().filter_map(|file| Name::parse(file)).collect();
-    contract::order::sort(&mut names);
-    names
+/// The leases among the names in their folder, in its order.
+fn leases(listing: &[String]) -> Vec<Name> {
+    listing.iter().filter_map(|file| Name::parse(file)).collect()
 }
 
 #[cfg(test)]
