@@ -164,7 +164,7 @@ fn granted(inventory: &Inventory, devices: &[Node<'_>]) -> Vec<Granted> {
             granted.push(Granted::of(gpu));
         }
         for part in &gpu.partitions {
-            if part.nodes.iter().all(there) {
+            if part.nodes.read().is_ok_and(|nodes| nodes.iter().all(there)) {
                 granted.push(Granted::of_part(gpu, part));
             }
         }

@@ -130,7 +130,7 @@ mod tests {
             profile: "1g.10gb".into(),
             uuid: None,
             memory_mb: None,
-            nodes: Vec::new(),
+            nodes: Vec::new().into(),
             unavailable: None,
         };
         let gpu = |n: u32, parts: &[u32]| Gpu {

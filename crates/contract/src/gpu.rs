@@ -1,8 +1,9 @@
 //! A GPU: by all its names, with its nodes, its state and its partitions. Keyed by the PCI address.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::inventory::{DeviceNode, pci_address};
+pub use crate::nodes::Nodes;
 use crate::{record, word};
 
 /// The key and the node of the one GPU that a machine under WSL has: what is behind it has no address there.
@@ -102,8 +103,9 @@ pub struct MigMode {
 /// The profile of a partition whose profile no source told.
 pub const UNKNOWN_PROFILE: &str = "unknown";
 
-/// A part of a GPU that can be granted by itself: a MIG compute instance.
+/// A part of a GPU that can be granted by itself: a MIG compute instance. With its nodes as a text it is written as a list, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(remote = "Self")]
 pub struct Partition {
     /// What kind of partition: `mig`.
     pub kind: String,
@@ -120,7 +122,7 @@ pub struct Partition {
     /// Memory in MiB, when known.
     pub memory_mb: Option<u64>,
     /// Capability nodes of the GPU instance and the compute instance.
-    pub nodes: Vec<DeviceNode>,
+    pub nodes: Nodes,
     /// Why it cannot be granted now; absent when it can.
     pub unavailable: Option<Unavailable>,
 }
@@ -178,7 +180,7 @@ record!(Gpu {
 });
 record!(Unavailable { state, why });
 record!(MigMode { enabled, pending });
-record!(Partition { kind, index, gi, ci, profile, uuid, memory_mb, nodes, unavailable });
+record!(row Partition { kind, index, gi, ci, profile, uuid, memory_mb, nodes, unavailable });
 record!(Link { a, b, kind, lanes });
 word!(State {
     Unbound = "unbound",
@@ -196,6 +198,16 @@ word!(State {
     Busy = "busy",
 });
 word!(LinkKind { Nvlink = "nvlink", Pix = "pix", Pxb = "pxb", Phb = "phb", Node = "node", Sys = "sys" });
+
+impl Serialize for Partition {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { kind, index, gi, ci, profile, uuid, memory_mb, nodes, unavailable } = self;
+        match nodes.are_folded() {
+            true => (kind, index, gi, ci, profile, uuid, memory_mb, nodes, unavailable).serialize(serializer),
+            false => Self::serialize(self, serializer),
+        }
+    }
+}
 
 impl Gpu {
     /// Whether it may be granted as a whole. One that is cut into partitions never is.

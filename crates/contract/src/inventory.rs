@@ -86,6 +86,15 @@ impl Inventory {
         let (inventory, gpus) = read::document_and_list::<Self, Gpu>(bytes, "gpus")?;
         Ok(Self { gpus, ..inventory })
     }
+
+    /// The same as it is stored.
+    #[must_use]
+    pub fn folded(mut self) -> Self {
+        for part in self.gpus.iter_mut().flat_map(|gpu| &mut gpu.partitions) {
+            part.nodes = part.nodes.folded();
+        }
+        self
+    }
 }
 
 record!(Inventory { schema, facts, gpus, control, libraries, files, findings, cuda_version, links, former, low_level });
@@ -287,15 +296,26 @@ impl FromJson for LowLevel {
 
 impl Inventory {
     /// All device nodes: of GPUs, of their partitions, and those that all share.
-    pub fn nodes(&self) -> impl Iterator<Item = &DeviceNode> {
-        let of_parts = self.gpus.iter().flat_map(|gpu| &gpu.partitions).flat_map(|part| &part.nodes);
-        self.gpus.iter().flat_map(|gpu| &gpu.nodes).chain(of_parts).chain(&self.control)
+    pub fn nodes(&self) -> impl Iterator<Item = DeviceNode> {
+        let parts = self.gpus.iter().flat_map(|gpu| &gpu.partitions);
+        let of_parts = parts.flat_map(|part| part.nodes.read().unwrap_or_default().into_owned());
+        let (of_gpus, shared) = (self.gpus.iter().flat_map(|gpu| &gpu.nodes), &self.control);
+        of_gpus.cloned().chain(of_parts).chain(shared.iter().cloned())
     }
 }
 
 /// A PCI address in sysfs spelling, from `0000:41:00.0`, `00000000:41:00.0`, `41:00.0`, in any case.
 #[must_use]
 pub fn pci_address(text: &str) -> Option<String> {
+    // The driver and our own files write it so.
+    let usual = |(at, byte): (usize, u8)| match at {
+        4 | 7 => byte == b':',
+        10 => byte == b'.',
+        _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+    };
+    if text.len() == "0000:41:00.0".len() && text.bytes().enumerate().all(usual) {
+        return Some(text.to_owned());
+    }
     let (rest, function) = text.rsplit_once('.')?;
     let mut parts = rest.rsplit(':');
     let (device, bus) = (parts.next()?, parts.next()?);
@@ -323,6 +343,9 @@ mod tests {
             assert_eq!(pci_address(text).as_deref(), Some("0000:1a:00.0"), "{text}");
         }
         assert_eq!(pci_address("10000:01:00.0").as_deref(), Some("10000:01:00.0"));
+        for text in ["0000:1a:0000.0", "0000:1a:00:0", "0000.1a:00.0", "000g:1a:00.0", "0000:1a:00.x"] {
+            assert_eq!(pci_address(text), None, "{text}");
+        }
         for text in ["", "1a:00", "x:00.0", "0:0:0:0.0", "1a:00.10", "+1:00.0"] {
             assert_eq!(pci_address(text), None, "{text}");
         }

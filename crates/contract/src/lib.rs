@@ -13,6 +13,7 @@ pub mod inventory;
 pub mod json;
 pub mod key;
 mod names;
+mod nodes;
 pub mod order;
 pub mod owner;
 pub mod read;

@@ -146,6 +146,16 @@ pub fn next<T: FromJson>(node: &Node<'_>, at: &mut usize, key: &str) -> Result<T
     }
 }
 
+/// Reads the item at this place of a list that has one for each field of a type.
+///
+/// # Errors
+/// As [`field`].
+pub fn item<T: FromJson>(items: &[Node<'_>], at: &mut usize, key: &str) -> Result<T, ReadError> {
+    let item = items.get(*at).filter(|it| !it.is_null());
+    *at += 1;
+    value(item, key)
+}
+
 fn value<T: FromJson>(node: Option<&Node<'_>>, key: &str) -> Result<T, ReadError> {
     match node {
         Some(value) => T::from_json(value).map_err(|error| error.inside(key)),
@@ -175,13 +185,25 @@ pub fn only(node: &Node<'_>, known: &[&str]) -> Result<(), ReadError> {
 }
 
 /// Makes a struct readable: every field stands in the document, and no other does. After `open`, other fields may
-/// stand there too: they are a newer version's.
+/// stand there too: they are a newer version's. After `row`, the document may have a list of the values alone.
 #[macro_export]
 macro_rules! record {
     (open $type:ident { $($field:ident),* $(,)? }) => {
         impl $crate::read::FromJson for $type {
             fn from_json(node: &$crate::json::Node<'_>) -> Result<Self, $crate::read::ReadError> {
                 let mut at = 0;
+                Ok(Self { $($field: $crate::read::next(node, &mut at, stringify!($field))?),* })
+            }
+        }
+    };
+    (row $type:ident { $($field:ident),* $(,)? }) => {
+        impl $crate::read::FromJson for $type {
+            fn from_json(node: &$crate::json::Node<'_>) -> Result<Self, $crate::read::ReadError> {
+                let (known, items, mut at) = ([$(stringify!($field)),*], node.items(), 0);
+                if items.len() == known.len() {
+                    return Ok(Self { $($field: $crate::read::item(items, &mut at, stringify!($field))?),* });
+                }
+                $crate::read::only(node, &known)?;
                 Ok(Self { $($field: $crate::read::next(node, &mut at, stringify!($field))?),* })
             }
         }
@@ -380,7 +402,7 @@ mod tests {
                 profile: "1g.5gb".into(),
                 uuid: Some("MIG-1".into()),
                 memory_mb: None,
-                nodes: vec![node.clone()],
+                nodes: vec![node.clone()].into(),
                 unavailable: None,
             }],
             sources: vec![("model".into(), "nvml".into())],
@@ -434,6 +456,20 @@ mod tests {
         assert_eq!(Inventory::read(&bytes).unwrap(), inventory);
         let odd = String::from_utf8(bytes).unwrap().replacen("\"index\":", "\"other\":", 1);
         assert_eq!(Inventory::read(odd.as_bytes()).unwrap_err().at(), "/gpus/0/other");
+        let caps = DeviceNode { role: Role::Caps, ..inventory.control[0].clone() };
+        let mut cut = inventory.clone();
+        cut.gpus[0].partitions[0].nodes = vec![caps].into();
+        let bytes = serde_json::to_vec(&cut.clone().folded()).unwrap();
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        let row = r#"[["mig",0,7,0,"1g.5gb","MIG-1",null,"195 0 438 0 27 /dev/nvidia0 ",null]]"#;
+        assert!(text.contains(&format!("\"partitions\":{row}")), "{text}");
+        for (from, to, at) in
+            [(",0,7,", ",0,", "/gpus/0/partitions/0"), (",0,7,", ",0,\"7\",", "/gpus/0/partitions/0/gi")]
+        {
+            let odd = text.replacen(from, to, 1);
+            assert_eq!(Inventory::read(odd.as_bytes()).unwrap_err().at(), at);
+        }
+        assert_eq!((document::<Inventory>(&bytes).unwrap(), Inventory::read(&bytes).unwrap()), (cut.clone(), cut));
         for filter in [Filter::Enforced, Filter::NotEnforced, Filter::NotTried] {
             let low_level = LowLevel { filter, reason: None, ..inventory.low_level.clone().unwrap() };
             assert_eq!(document::<LowLevel>(&serde_json::to_vec(&low_level).unwrap()).unwrap(), low_level);

@@ -51,7 +51,11 @@ pub fn draft(
         let mut own = gpu_nodes(gpu, granted, wanted)?;
         if let Some(of) = &granted.partition {
             let part = gpu.partitions.iter().find(|part| (part.gi, part.ci) == (of.gi, of.ci)).ok_or_else(gone)?;
-            own.extend(part.nodes.iter().cloned());
+            let unread = |why| {
+                let why = format!("the nodes of {} cannot be read in this node's inventory: {why}", granted.name());
+                not_ready(why, "run `quilt-gpu inventory refresh` on the node and try again")
+            };
+            own.extend(part.nodes.read().map_err(unread)?.into_owned());
         }
         // Instances share their GPU's node, and compute instances their GPU instance's.
         own.retain(|node| !nodes.iter().any(|known: &DeviceNode| known.path == node.path));

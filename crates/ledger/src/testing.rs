@@ -160,7 +160,7 @@ pub(crate) fn cut(gpu: &mut Gpu, profiles: &[&str]) {
             profile: (*profile).into(),
             uuid: Some(format!("MIG-{minor:04x}{index:04x}-aaaa-bbbb-cccc-0123456789ab")),
             memory_mb: Some(4864),
-            nodes: nodes.to_vec(),
+            nodes: nodes.to_vec().into(),
             unavailable: None,
         }
     };

@@ -62,7 +62,7 @@ fn inventory() -> Inventory {
             profile: "1g.5gb".into(),
             uuid: Some("MIG-1".into()),
             memory_mb: None,
-            nodes: vec![node()],
+            nodes: vec![node()].into(),
             unavailable: None,
         }],
         sources: vec![("model".into(), "nvml".into())],

@@ -216,7 +216,7 @@ mod tests {
             profile: "1g.5gb".into(),
             uuid: Some(format!("MIG-{index}")),
             memory_mb: None,
-            nodes: Vec::new(),
+            nodes: Vec::new().into(),
             unavailable: None,
         };
         let gpu =

@@ -83,11 +83,12 @@ fn free(at: usize, gpu: &Gpu, leased: &dyn Fn(&String) -> bool) -> Vec<Place> {
         return vec![Place { gpu: at, part: None, numbers: numbers(&compute) }];
     }
     // The GPU's own node is open for every part, and that of a GPU instance for all compute instances in it.
-    let all: Vec<(u32, u32)> = gpu.partitions.iter().flat_map(|part| numbers(&part.nodes)).collect();
+    let known = |part: &Partition| part.nodes.read().unwrap_or_default().into_owned();
+    let all: Vec<(u32, u32)> = gpu.partitions.iter().flat_map(|part| numbers(&known(part))).collect();
     let alone = |number: &(u32, u32)| all.iter().filter(|other| *other == number).count() == 1;
     let part = |(position, part): (usize, &Partition)| {
         let free = gpu.without(part).is_none() && !leased(&slot::of_part(gpu, part));
-        let numbers = numbers(&part.nodes).into_iter().filter(alone).collect();
+        let numbers = numbers(&known(part)).into_iter().filter(alone).collect();
         free.then_some(Place { gpu: at, part: Some(position), numbers })
     };
     gpu.partitions.iter().enumerate().filter_map(part).collect()

@@ -58,7 +58,7 @@ fn lines(inventory: &Inventory) -> BTreeMap<String, Known> {
         add(format!("mig instance {}/{} of {}", part.gi, part.ci, gpu.pci), text, None);
     }
     for node in inventory.nodes() {
-        add(format!("node {}", node.path), described(node), None);
+        add(format!("node {}", node.path), described(&node), None);
     }
     for library in &inventory.libraries {
         add(format!("library {} ({}-bit)", library.soname, library.bits), library.host_path.clone(), Some(library.id));

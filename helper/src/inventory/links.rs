@@ -37,7 +37,7 @@ pub(crate) fn make(host: &Host, inventory: &Inventory) -> Result<Vec<String>, St
     let mut made = Vec::new();
     for node in without(host, inventory) {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&folder).map_err(|cause| failed(&folder, &cause))?;
-        let path = link(host, node);
+        let path = link(host, &node);
         // Relative as udev's are, so that it holds under another root too.
         let below = node.host_path.strip_prefix(&host.path("dev/")).map(|name| format!("../{name}"));
         symlink(below.as_ref().unwrap_or(&node.host_path), &path).map_err(|cause| failed(&path, &cause))?;
@@ -47,7 +47,7 @@ pub(crate) fn make(host: &Host, inventory: &Inventory) -> Result<Vec<String>, St
 }
 
 /// The nodes that their numbers do not lead to.
-fn without<'a>(host: &Host, inventory: &'a Inventory) -> impl Iterator<Item = &'a DeviceNode> {
+fn without(host: &Host, inventory: &Inventory) -> impl Iterator<Item = DeviceNode> {
     inventory.nodes().filter(|node| {
         let leads = fs::metadata(link(host, node)).is_ok_and(|there| {
             let number = (major(there.rdev()), minor(there.rdev()));

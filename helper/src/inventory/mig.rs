@@ -79,7 +79,7 @@ impl Instances<'_> {
             profile: told.and_then(|told| told.profile.clone()).unwrap_or_else(|| UNKNOWN_PROFILE.to_owned()),
             uuid: told.and_then(|told| told.uuid.clone()),
             memory_mb: told.and_then(|told| told.memory_mb),
-            nodes,
+            nodes: nodes.into(),
             unavailable,
         }
     }

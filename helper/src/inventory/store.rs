@@ -42,8 +42,8 @@ pub fn refresh(setup: &Setup, more: Option<Finding>) -> Result<Refreshed, String
     if !inventory.gpus.is_empty() {
         inventory.low_level = probe::low_level(setup, &turn)?;
     }
-    let bytes =
-        serde_json::to_vec(&inventory).map_err(|cause| format!("cannot write the inventory as JSON: {cause}"))?;
+    let bytes = serde_json::to_vec(&inventory.clone().folded())
+        .map_err(|cause| format!("cannot write the inventory as JSON: {cause}"))?;
     if !before.as_ref().is_ok_and(|file| file.bytes == bytes) {
         write_atomic(&path, &bytes, Mode::root(0o644), false).map_err(|cause| cause.to_string())?;
         // A folder that others can write is not mended by a new file in it.

@@ -86,7 +86,8 @@ fn found(topology: &Value) -> Result<Found> {
     let config = config.replace("[policy]\n", &everything).replace("nvml = \"off\"\n", "");
     fs::write(quilt.config(), config).unwrap();
     quilt.cli(&["inventory", "refresh"])?.checked()?;
-    let inventory = node::read(&quilt.state().join("inventory.json"))?;
+    let inventory = quilt.cli(&["inventory", "--format", "json"])?.checked()?.stdout;
+    let inventory: Value = serde_json::from_str(&inventory).unwrap();
     let rootfs = Rootfs::debian_like(scratch.join("rootfs"), Path::new(PROBE))?;
     let spec = Spec::new().env("QUILT_GPU_COUNT", "1").env("QUILT_GPU_CAPABILITIES", EVERYTHING);
     let bundle = Bundle::sharing(scratch.join("bundle"), &spec, &rootfs)?;

@@ -40,8 +40,9 @@ fn inventory(bench: &Bench, change: impl FnOnce(&mut Value)) -> Result<Value> {
 fn told(inventory: &mut Value) {
     for gpu in inventory["gpus"].as_array_mut().unwrap() {
         for part in gpu["partitions"].as_array_mut().unwrap() {
-            part["profile"] = PROFILE.into();
-            part["uuid"] = format!("MIG-0a1b2c3d-2be6-5dec-bf34-{:012x}", part["gi"].as_u64().unwrap()).into();
+            // A list of what a part has: kind, index, GPU instance, compute instance, profile, UUID, and more.
+            part[4] = PROFILE.into();
+            part[5] = format!("MIG-0a1b2c3d-2be6-5dec-bf34-{:012x}", part[2].as_u64().unwrap()).into();
         }
     }
 }

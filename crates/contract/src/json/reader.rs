@@ -36,8 +36,8 @@ pub(super) fn read<'a>(bytes: &'a [u8], keys: Keys, taken: Option<Taken<'_, 'a>>
 /// Up to so many members, each key is compared with all before it: structures are short, and sorting costs.
 const FEW: usize = 32;
 
-/// Room for the members of most objects: a device node of an inventory has so many.
-const USUAL: usize = 8;
+/// Room for the members of most objects and lists: few have more.
+const USUAL: usize = 10;
 
 /// A step from a value to the value inside it, for the pointer of an error.
 #[derive(Clone)]
@@ -145,11 +145,11 @@ impl<'a> Reader<'_, 'a> {
 
     fn array(&mut self, keys: Keys) -> Result<Value<'a>, Wrong> {
         self.deeper()?;
-        let mut items = Vec::new();
         if self.peek() == b']' {
             self.pos += 1;
-            return Ok(Value::Array(items));
+            return Ok(Value::Array(Vec::new()));
         }
+        let mut items = Vec::with_capacity(USUAL);
         let is = |taken: &Taken<'_, '_>| matches!(self.path.as_slice(), [Step::Key(key)] if *key == taken.key);
         let mut taken = self.taken.take_if(|taken| is(taken));
         let mut index = 0;

@@ -214,6 +214,17 @@ fn what_instances_bring() {
         }
         assert_eq!(write(asked, CudaVisibleDevices::Unset).env.len(), 2);
     }
+    // As they are stored, and as nobody can read them.
+    let folded = node.clone().folded();
+    let request = ids(&["1:0"]);
+    let granted = allocate(&folded, &|_| false, &request, &[]).unwrap();
+    let of = |node: &Inventory| draft(node, &granted, &request, &Policy::default(), "id", Recipient::default(), 9);
+    assert_ne!(serde_json::to_vec(&folded).unwrap(), serde_json::to_vec(&node).unwrap());
+    assert_eq!(of(&folded).unwrap().nodes, of(&node).unwrap().nodes);
+    let mut odd = folded.clone();
+    odd.gpus[1].partitions[0].nodes = contract::read::document(b"\"236 201 292 0 0 /dev/x\"").unwrap();
+    let refusal = of(&odd).unwrap_err();
+    assert_eq!((refusal.code, refusal.may_be_over), (Code::DriverNotReady, true), "{refusal}");
     // Of an instance that is gone there is no contract.
     let request = ids(&["1:0"]);
     let granted = allocate(&node, &|_| false, &request, &[]).unwrap();

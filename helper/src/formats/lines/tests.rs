@@ -67,7 +67,7 @@ fn instances_that_can_be_granted() {
         profile: "1g.10gb".into(),
         uuid: uuid.map(str::to_owned),
         memory_mb: None,
-        nodes: Vec::new(),
+        nodes: Vec::new().into(),
         unavailable: lost.then(|| Unavailable::new(State::NodeMissing, "w")),
     };
     let gpu = |uuid: Option<&str>| Gpu {

@@ -132,7 +132,7 @@ fn parts_are_judged_by_the_nodes_that_are_theirs_alone() {
             profile: "1g.10gb".into(),
             uuid: None,
             memory_mb: None,
-            nodes: minors.iter().map(node).collect(),
+            nodes: minors.iter().map(node).collect::<Vec<_>>().into(),
             unavailable: None,
         };
         gpu.partitions = (0..).zip(&parts).map(part).collect();

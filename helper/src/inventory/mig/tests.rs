@@ -77,7 +77,8 @@ impl Made {
 /// Partitions as `<index> <gi>/<ci> <profile> <uuid> <nodes>`.
 fn parts(gpu: &Gpu) -> Vec<String> {
     let part = |part: &Partition| {
-        let nodes: Vec<String> = part.nodes.iter().map(|node| format!("{}:{}", node.major, node.minor)).collect();
+        let nodes = part.nodes.read().unwrap();
+        let nodes: Vec<String> = nodes.iter().map(|node| format!("{}:{}", node.major, node.minor)).collect();
         let uuid = part.uuid.as_deref().unwrap_or("-");
         format!("{} {}/{} {} {uuid} {}", part.index, part.gi, part.ci, part.profile, nodes.join(","))
     };
@@ -180,7 +181,7 @@ fn an_instance_without_its_node_is_not_granted() {
         let (gpu, finding) = made.cut();
         let first = &gpu.partitions[0];
         let why = first.unavailable.clone().unwrap();
-        assert_eq!((why.state, first.nodes.len()), (state, 0), "{words}");
+        assert_eq!((why.state, first.nodes.read().unwrap().len()), (state, 0), "{words}");
         assert!(why.why.contains(words), "{} has no {words}", why.why);
         assert!(gpu.unavailable.is_none() && !gpu.usable() && gpu.partitions.len() == 2);
         let message = finding.unwrap().message;

@@ -41,7 +41,7 @@ fn part(index: u32, uuid: &str) -> Partition {
         profile: "1g.10gb".into(),
         uuid: Some(uuid.into()),
         memory_mb: None,
-        nodes: vec![char_node(&format!("nvidia-caps/nvidia-cap{index}"), index, Role::Caps)],
+        nodes: vec![char_node(&format!("nvidia-caps/nvidia-cap{index}"), index, Role::Caps)].into(),
         unavailable: None,
     }
 }
