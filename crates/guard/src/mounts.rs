@@ -129,6 +129,11 @@ fn one(setting: &Setting<'_>, index: usize, mount: &Node<'_>, seen: &mut Seen, o
             Refusal::new(Code::UnsafeSpec, "mount-remount", message, "write the options of a mount into its own entry");
         out.refuse(refusal.at(format!("{place}/options"), option));
     }
+    if setting.hardened() && !setting.privileged && has("rdev") {
+        let message = "this option lets device nodes work in a mount and in all that are inside, whatever else is said";
+        let refusal = Refusal::new(Code::UnsafeSpec, "mount-nodev", message, "leave the option out");
+        out.refuse(refusal.at(format!("{place}/options"), "rdev"));
+    }
     let writable = is_writable(options.clone()) || is_dev(mount);
     if kind == Some("bind") || has("bind") || has("rbind") {
         let source = out.text(mount, "source", &place).unwrap_or_default();

@@ -182,6 +182,7 @@ fn folders_get_nodev() {
         ("A12", options("/data", ""), "ok", "ok mount-nodev"),
         ("A12: has it", options("/data", r#","nodev""#), "ok", "ok"),
         ("A12: undone", options("/data", r#","nodev","dev""#), "ok", "ok mount-nodev"),
+        ("A12: undone for all", options("/data", r#","rdev","nodev""#), "ok", "UNSAFE_SPEC mount-nodev"),
         ("A13: a node's own file is a node", options("/dev/fuse", ""), "ok", "ok"),
         ("A13: of the host's /dev", options("/dev/snd", ""), "ok", "ok"),
         ("A13: beside it", options("/dev/shm", ""), "ok", "ok"),

@@ -260,7 +260,7 @@ fn odd() -> Vec<Case> {
         )
         .bare(Bare::Fails)
         .on(Place::Crun, Bare::Fails)
-        .standard(Verdict::Refused(UNSAFE, "mount-cgroup"))
+        .standard(Verdict::Refused(UNSAFE, "mount-remount"))
         .hardened(Verdict::Refused(UNSAFE, "mount-sysfs-rw")),
         groups(
             "control groups moved from where they are covered",
