@@ -9,6 +9,7 @@
 //! | order of a list (`readings`) | exceptions | v1: exceptions; v2: last match | v1: exceptions; v2: last match |
 //! | the kernel refuses the program (v2) | an error, but in user namespaces | an error; goes on without where the list denies nothing | without the feature `cgroupsv2_devices` there is none to refuse |
 //! | a link as root file system | an error | followed | followed |
+//! | a relative source of a mount | from the bundle | from the bundle | from the folder that it was called in |
 //! | a mount with the option `bind` and the type `cgroup` | a bind | a bind | a mount of control groups |
 //! | `ro` of a mount at `/dev` | made true at the end | made true | forgotten; our engine makes it true |
 //! | the option `remount` of a bind | changes what is mounted there | does nothing | binds anew |
@@ -87,6 +88,11 @@ impl LowLevel {
     #[must_use]
     pub fn gives_all(self) -> bool {
         self == Self::Youki
+    }
+
+    /// Whether a relative source of a mount is looked for in the caller's working directory.
+    pub(crate) fn goes_by_caller(self) -> bool {
+        self.is_youkis() || self == Self::Other
     }
 
     /// Whether a root file system that is a link is followed.

@@ -244,6 +244,10 @@ fn is_writable<'o>(options: impl Iterator<Item = &'o str> + Clone) -> bool {
 /// runc cleans some sources by their text, crun and the kernel follow them: where that may differ, both are judged.
 fn bind(setting: &Setting<'_>, source: &str, how: Bind, seen: &mut Seen) -> Verdict {
     let path = paths::from_bundle(setting.case.bundle, source);
+    if !source.starts_with('/') && setting.case.low_level.goes_by_caller() {
+        let why = "it is relative, and the low-level runtime looks for it in whatever folder it was called in";
+        return Err(unjudgeable(setting, &path, why));
+    }
     let mut notes = behind(setting, &path, how, seen)?;
     if paths::climbs(&path) {
         let cleaned = behind(setting, &paths::clean(&path), how, seen)?;

@@ -74,3 +74,23 @@ fn a_control_group_without_a_name_is_the_containers_own() {
         assert_eq!((&*verdict(""), &*verdict(r#","cgroupsPath":"/""#)), ("ok", "UNSAFE_SPEC cgroup-path"));
     }
 }
+
+/// youki looks for it where its caller is, which nobody here knows.
+#[test]
+fn a_relative_source_is_judged_where_it_is_looked_for() {
+    const UNSAFE: &str = "UNSAFE_SPEC mount-unresolvable";
+    let overlay = r#"{"destination":"/x","type":"overlay","source":"overlay","options":["lowerdir=data"]}"#;
+    for (low_level, expected) in [
+        (LowLevel::Runc, "ok"),
+        (LowLevel::Crun, "ok"),
+        (LowLevel::Youki, UNSAFE),
+        (LowLevel::Engine, UNSAFE),
+        (LowLevel::Other, UNSAFE),
+    ] {
+        let told = |spec: &Spec| verdict(&judge(spec, &By { low_level, ..By::default() }));
+        assert_eq!(told(&Spec::bind("data")), expected, "{low_level:?}");
+        assert_eq!(told(&Spec::mount(overlay)), expected, "{low_level:?}");
+        assert_eq!(told(&Spec::bind("/data")), "ok", "{low_level:?}");
+        assert_eq!(told(&Spec::default()), "ok", "of no bind it is a name: {low_level:?}");
+    }
+}

@@ -107,3 +107,27 @@ fn a_working_folder_outside_is_found_out() -> Result<()> {
     }
     bench.site.wait_no_leases()
 }
+
+/// youki's library looks for a relative source where its caller is, all others in the bundle.
+#[test]
+fn a_relative_source_is_not_looked_for_elsewhere() -> Result<()> {
+    let engine = integration::Binaries::locate()?.engine;
+    let caller = Scratch::new()?;
+    fs::create_dir(caller.join("data")).unwrap();
+    fs::write(caller.join("data/leak"), "").unwrap();
+    let prepare = format!("{VERSION_1} && cd {}", caller.path().display());
+    let test = "a_relative_source_is_not_looked_for_elsewhere";
+    let Some(bench) = Bench::within(test, &engine.to_string_lossy(), &prepare)? else { return Ok(()) };
+    let bare = Runc::new(apart(bench.site.join("bare"), &engine, &prepare)?, bench.site.join("bare-runc"))?;
+    let spec = Spec::new().bind(Path::new("data"), "/v", &[]).args(["ls", "/v"]);
+    let bundle = |id: &str, spec: &Spec| {
+        let bundle = bench.bundle(id, spec)?;
+        fs::create_dir(bundle.path.join("data")).unwrap();
+        Ok(bundle)
+    };
+    assert_eq!(bare.whole_life("bare", &bundle("bare", &spec)?)?.trim(), "leak");
+    for (id, spec) in [("plain", spec.clone()), ("asking", spec.env("QUILT_GPU_COUNT", "1"))] {
+        bench.refused(id, &bundle(id, &spec)?, &["UNSAFE_SPEC", "whatever folder it was called in"])?;
+    }
+    Ok(())
+}
