@@ -15,7 +15,8 @@ use contract::{Code, Refusal};
 
 use crate::findings::Findings;
 use crate::layers;
-use crate::mounts::{Source, is_dev};
+use crate::mounts::Source;
+use crate::options::is_dev;
 use crate::paths;
 use crate::setting::Setting;
 use crate::system::{Object, System};

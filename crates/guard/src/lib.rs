@@ -18,6 +18,7 @@ mod minors;
 mod mounts;
 mod namespaces;
 mod numbers;
+mod options;
 mod paths;
 mod places;
 mod process;

@@ -10,6 +10,7 @@ use crate::disks;
 use crate::findings::{Findings, MOST_ITEMS, Verdict};
 use crate::groups::{Groups, OWN, ReadOnly};
 use crate::layers;
+use crate::options::{has_no_nodes, is_dev, is_writable};
 use crate::paths;
 use crate::places;
 use crate::root;
@@ -106,12 +107,6 @@ pub(crate) fn judge(setting: &Setting<'_>, out: &mut Findings) -> Outcome {
         );
     }
     Outcome { read_only: seen.groups.judge(setting, list, out), nodev }
-}
-
-/// Whether nodes in the mount are no nodes already.
-fn has_no_nodes(mount: &Node<'_>) -> bool {
-    let mut options = mount.get("options").map(Node::items).unwrap_or_default().iter().filter_map(Node::as_str);
-    options.rfind(|option| matches!(*option, "dev" | "nodev")) == Some("nodev")
 }
 
 /// A bind is what the options say: with `bind` or `rbind` runtimes ignore the type. The type alone is judged as well,
@@ -213,11 +208,6 @@ fn lies_over(setting: &Setting<'_>, source: &str, how: Bind, seen: &mut Seen) ->
     Ok(notes)
 }
 
-/// What youki mounts there can be written, whatever is said.
-pub(crate) fn is_dev(mount: &Node<'_>) -> bool {
-    mount.get("destination").and_then(Node::as_str).is_some_and(|place| paths::clean(place) == "/dev")
-}
-
 /// A mount whose place alone asks another injector for GPUs. None of its hooks gets by, so this is only strange.
 fn destination(setting: &Setting<'_>, index: usize, mount: &Node<'_>, out: &mut Findings) {
     let Some(place) = mount.get("destination").and_then(Node::as_str) else { return };
@@ -233,12 +223,6 @@ fn destination(setting: &Setting<'_>, index: usize, mount: &Node<'_>, out: &mut 
         Ok(vec![(rule, message.to_owned())])
     };
     out.add(verdict, &format_args!("/mounts/{index}/destination"), place);
-}
-
-/// `rrw` makes the whole tree writable, whatever else is said.
-fn is_writable<'o>(options: impl Iterator<Item = &'o str> + Clone) -> bool {
-    let last = options.clone().filter(|o| matches!(*o, "ro" | "rw" | "rro")).last();
-    last.is_none_or(|option| option == "rw") || options.into_iter().any(|option| option == "rrw")
 }
 
 /// runc cleans some sources by their text, crun and the kernel follow them: where that may differ, both are judged.
