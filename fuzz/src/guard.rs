@@ -10,20 +10,23 @@ use cdi::{Edits, Mount};
 use contract::config::{Policy, Profile};
 use contract::inventory::{DeviceNode, Role};
 use contract::json;
-use guard::{Case, HIDING, Judgement, LowLevel, Numbers};
+use guard::{Call, Case, HIDING, Judgement, LowLevel, Numbers};
 
 use crate::choices::Choices;
 use oracle::Outcome;
-use world::{BUNDLE, OWN, World};
+use world::{BUNDLE, LOG, OWN, PROGRAMS, World};
+
+/// Programs that hooks may run in `hardened`.
+const HOOKS: &[&str] = &["/usr/bin/dockerd"];
 
 /// Holds the guard to it: bytes that are a spec are judged as it, all others make one up.
 pub fn run(data: &[u8]) {
     if data.starts_with(b"{") {
         let world = World::of(&mut Choices::new(&[]));
-        for ways in [Ways::new(LowLevel::Runc), Ways::new(LowLevel::Crun)] {
-            judged(data, &world, &ways);
-            judged(data, &world, &Ways { granted: vec![(195, 0), (195, 255)], gpu_asked: true, ..ways });
-        }
+        let (runc, crun) = (Ways::new(LowLevel::Runc), Ways::new(LowLevel::Crun));
+        let asking = Ways { granted: vec![(195, 0), (195, 255)], gpu_asked: true, ..runc.clone() };
+        let hardened = Ways { hardened: true, ..crun.clone() };
+        [runc, crun, asking, hardened].iter().for_each(|ways| judged(data, &world, ways));
         return;
     }
     let choices = &mut Choices::new(data);
@@ -34,7 +37,7 @@ pub fn run(data: &[u8]) {
 }
 
 /// By whose rules a spec is judged, and what it is granted.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Ways {
     low_level: LowLevel,
     hardened: bool,
@@ -64,7 +67,7 @@ impl Ways {
 
     fn judge(&self, spec: &json::Node<'_>, world: &World) -> Judgement {
         let profile = if self.hardened { Profile::Hardened } else { Profile::Standard };
-        let own_paths: Vec<String> = OWN.iter().map(|path| (*path).to_owned()).collect();
+        let owned = |list: &[&str]| -> Vec<String> { list.iter().map(|path| (*path).to_owned()).collect() };
         let case = Case {
             spec,
             bundle: BUNDLE,
@@ -72,15 +75,15 @@ impl Ways {
             asking: "QUILT_GPU_COUNT=1",
             low_level: self.low_level,
             policy: &Policy { profile, ..Policy::default() },
-            own_paths: &own_paths,
-            log_path: "/var/log/quilt-gpu",
-            programs: &[],
-            hooks: &[],
+            own_paths: &owned(OWN),
+            log_path: LOG,
+            programs: &owned(PROGRAMS),
+            hooks: &owned(HOOKS),
             replaced: &[],
             dev_root: world.dev_root,
             exceptions: &[],
             workload: None,
-            call: None,
+            call: Some(Call { id: "x", no_pivot: false }),
         };
         guard::judge(&case, world)
     }
@@ -106,7 +109,8 @@ fn judged(bytes: &[u8], world: &World, ways: &Ways) {
         panic!("another reader refuses what was accepted")
     };
     let Ok(reread) = json::parse_oci(&written) else { panic!("what was written is refused") };
-    Outcome { world, ways, before: &before, after: &after, ours: &ours }.holds();
+    let told: Vec<&str> = judgement.notes.iter().map(|note| note.rule).collect();
+    Outcome { world, ways, before: &before, after: &after, ours: &ours, told: &told }.holds();
     if !ways.gpu_asked {
         let again = ways.judge(&reread, world);
         assert!(again.refusals.is_empty(), "refused once it is written: {:?}", again.refusals);

@@ -1,19 +1,15 @@
 //! What must be true of a document that is handed over, found out from the document and the machine alone.
 
+mod folders;
+mod mounts;
+mod place;
+
 use guard::LowLevel;
 use serde_json::Value;
 
 use super::Ways;
 use super::rules::{self, Raw, Readings};
-use super::world::{BUNDLE, Entry, Mounted, OWN, Why, World, below};
-
-const INJECTORS: [&str; 5] = [
-    "nvidia-container-runtime-hook",
-    "nvidia-container-toolkit",
-    "nvidia-cdi-hook",
-    "nvidia-ctk",
-    "nvidia-container-cli",
-];
+use super::world::{BUNDLE, World};
 
 pub(super) struct Outcome<'a> {
     pub(super) world: &'a World,
@@ -22,6 +18,8 @@ pub(super) struct Outcome<'a> {
     pub(super) after: &'a Value,
     /// Destinations of the contract's mounts.
     pub(super) ours: &'a [String],
+    /// Rules of which the operator was told something.
+    pub(super) told: &'a [&'static str],
 }
 
 fn items<'v>(value: &'v Value, pointer: &str) -> &'v [Value] {
@@ -77,11 +75,14 @@ fn plain(text: &str) -> String {
 
 impl Outcome<'_> {
     pub(super) fn holds(&self) {
-        self.rules();
+        let rules = rules::read(self.after);
+        self.rules(&rules);
+        self.disks(&rules);
         self.devices();
         self.mounts();
         self.hooks();
         self.place();
+        self.annotations();
     }
 
     fn sys_admin(&self) -> bool {
@@ -101,8 +102,7 @@ impl Outcome<'_> {
     }
 
     /// No number of a GPU's is open outside the contract, however the list is read.
-    fn rules(&self) {
-        let rules = rules::read(self.after);
+    fn rules(&self, rules: &[Raw]) {
         let runc = self.ways.low_level == LowLevel::Runc;
         let open = self.world.filters && !runc;
         if open {
@@ -115,7 +115,7 @@ impl Outcome<'_> {
         minors.retain(|minor| (0..=0xf_ffff).contains(minor));
         minors.sort_unstable();
         minors.dedup();
-        let readings = Readings::of(rules, open);
+        let readings = Readings::of(rules, b'c', open);
         for major in self.world.gpu_majors() {
             for minor in &minors {
                 let device = (major, u32::try_from(*minor).unwrap_or_default());
@@ -131,6 +131,18 @@ impl Outcome<'_> {
         }
     }
 
+    /// No disk with the machine's own files is open where nobody is told of it, and none at all in `hardened`.
+    fn disks(&self, rules: &[Raw]) {
+        if !self.world.filters || self.privileged() {
+            return;
+        }
+        let readings = Readings::of(rules, b'b', self.ways.low_level != LowLevel::Runc);
+        let is_open = |(major, minor): &(u32, u32)| readings.open(((*major).into(), (*minor).into())).is_some();
+        let open = self.world.disks.iter().find(|disk| is_open(disk));
+        let told = !self.ways.hardened && self.told.contains(&"device-disk");
+        assert!(open.is_none() || told, "{open:?} is open, on which the machine's files are, in {}", self.after);
+    }
+
     fn devices(&self) {
         for device in items(self.after, "/linux/devices") {
             let number = |key| device.get(key).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
@@ -141,137 +153,18 @@ impl Outcome<'_> {
         }
     }
 
-    /// Tenant's mounts in their order, what closes right behind each, the contract's at the end.
-    fn mounts(&self) {
-        let (before, after) = (items(self.before, "/mounts"), items(self.after, "/mounts"));
-        let tail = after.get(after.len().saturating_sub(self.ours.len())..).unwrap_or_default();
-        let ends: Vec<&str> = tail.iter().map(|mount| text(mount, "destination")).collect();
-        assert_eq!(ends, self.ours, "the contract's mounts are not last");
-        let mut place = 0;
-        for mount in before {
-            let Some(found) = after.iter().skip(place).position(|other| other == mount) else {
-                panic!("a mount is gone: {mount}")
-            };
-            place += found + 1;
-            let behind = after.get(place..).unwrap_or_default();
-            self.mount(mount, behind);
-        }
-        let root = self.after.pointer("/root/path").and_then(Value::as_str).unwrap_or_default();
-        // runc takes the root by its text and refuses links.
-        let root = self.absolute(root);
-        let seen = if self.ways.low_level == LowLevel::Runc {
-            Ok(cleaned(&root))
-        } else {
-            self.world.walk(&root).map(|seen| seen.0)
-        };
-        if let Ok(real) = seen {
-            self.folder(&real, true, "/", after);
-        }
-    }
-
     fn absolute(&self, path: &str) -> String {
         if path.starts_with('/') { path.to_owned() } else { format!("{BUNDLE}/{path}") }
     }
 
-    fn mount(&self, mount: &Value, behind: &[Value]) {
-        let (kind, options) = (text(mount, "type"), strings(mount, "options"));
-        let has = |wanted: &str| options.iter().any(|option| option == wanted);
-        let place = text(mount, "destination");
-        if kind == "bind" || has("bind") || has("rbind") {
-            let recursive = has("rbind") || !has("bind");
-            self.source(text(mount, "source"), recursive, place, behind);
-        } else if kind == "overlay" {
-            // As the kernel has it: a `\` keeps a comma or colon, and goes, but in the keys for one layer some keep it.
-            for part in cut(&options.join(","), ',') {
-                let (key, value) = part.split_once('=').unwrap_or_default();
-                let layers = match key {
-                    "lowerdir" => cut(value, ':'),
-                    "upperdir" | "workdir" | "lowerdir+" | "datadir+" => vec![value.to_owned()],
-                    _ => continue,
-                };
-                for layer in layers.iter().filter(|layer| !layer.is_empty()) {
-                    self.source(&plain(layer), false, place, behind);
-                    if key.ends_with('+') {
-                        self.source(layer, false, place, behind);
-                    }
-                }
-            }
-        } else {
-            assert_ne!(kind, "devtmpfs", "the host's /dev: {mount}");
-        }
-    }
-
-    fn source(&self, source: &str, recursive: bool, place: &str, behind: &[Value]) {
-        let path = self.absolute(source);
-        for path in [cleaned(&path), path] {
-            match self.world.walk(&path) {
-                Err(Why::Untold) => panic!("accepted, and nobody says what is at {path}"),
-                Err(Why::Missing) => {
-                    let name = cleaned(&path);
-                    assert!(!name.starts_with("/dev/nvidia"), "accepted, and may be a GPU's node: {path}");
-                }
-                Ok((_, Entry::Char(major, minor))) => {
-                    assert!(!self.world.is_gpu(*major, *minor), "a GPU's node: {path}");
-                }
-                Ok((real, Entry::Dir)) => self.folder(&real, recursive, place, behind),
-                Ok((real, _)) => self.not_ours(&real),
-            }
-        }
-    }
-
-    fn not_ours(&self, real: &str) {
-        let own = OWN.iter().find(|folder| below(real, folder).is_some());
-        assert!(own.is_none(), "{real} is ours");
-    }
-
-    fn folder(&self, real: &str, recursive: bool, place: &str, behind: &[Value]) {
-        self.not_ours(real);
-        let gpus = |folder: &str| self.world.nodes_in(folder).iter().any(|node| self.world.is_gpu(node.0, node.1));
-        let on_dev = self.world.mount_of(real).1 == Mounted::Dev || below(real, self.world.dev_root).is_some();
-        assert!(!on_dev || !gpus(real), "{real} holds a GPU's node");
-        let mut shown = self.world.mounts_in(real).filter(|(point, kind)| *kind == Mounted::Dev && gpus(point));
-        let closed = self.privileged() || (self.world.filters && !self.sys_admin());
-        assert!(closed || !recursive || shown.next().is_none(), "{real} shows /dev, and nothing closes it");
-        if self.sys_admin() || !self.world.filters {
-            return;
-        }
-        let path_of = |rest: &str| format!("{}/{rest}", place.trim_end_matches('/'));
-        let here = |mount: &&Value, at: &str| text(mount, "destination") == at;
-        // What closes stands before anything of the tenant's.
-        let added = behind.iter().take_while(|mount| {
-            text(mount, "type") == "tmpfs" || strings(mount, "options").contains(&"rro".to_owned())
-        });
-        for own in OWN {
-            let Some(rest) = below(own, real) else { continue };
-            let covered = self.world.mounts_in(real).any(|(point, _)| below(own, point).is_some());
-            if recursive || !covered {
-                let at = path_of(rest);
-                let hidden = added.clone().find(|mount| here(mount, &at) && text(mount, "type") == "tmpfs");
-                assert!(hidden.is_some(), "{own} shows at {at}");
-            }
-        }
-    }
-
-    fn hooks(&self) {
-        let stages = self.after.get("hooks").and_then(Value::as_object);
-        for hook in stages.into_iter().flat_map(|stages| stages.values()).filter_map(Value::as_array).flatten() {
-            let words = strings(hook, "args");
-            let path = text(hook, "path");
-            let mut words = words.iter().map(String::as_str).chain([path]);
-            let name = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
-            assert!(!words.any(|word| INJECTORS.contains(&name(word).as_str())), "an injector's hook: {hook}");
-        }
-    }
-
-    /// A mount namespace and a control group of its own.
-    fn place(&self) {
-        let namespaces = items(self.after, "/linux/namespaces");
-        let mut mounts = namespaces.iter().filter(|one| text(one, "type") == "mount");
-        assert!(mounts.clone().next().is_some(), "it is in the host's mount namespace");
-        assert!(mounts.all(|one| text(one, "path").is_empty()), "it joins another's mount namespace");
-        let group = self.after.pointer("/linux/cgroupsPath").and_then(Value::as_str).unwrap_or_default();
-        assert!(!group.split(['/', ':']).any(|part| part == ".."), "{group} is another's");
-        let unified = self.after.pointer("/linux/resources/unified").and_then(Value::as_object);
-        assert!(!unified.is_some_and(|files| files.keys().any(|key| key.starts_with("cgroup."))), "who is in it");
+    /// Whether root of the container may be the machine's.
+    fn is_machines_root(&self) -> bool {
+        let spaces = items(self.before, "/linux/namespaces").iter().filter(|one| text(one, "type") == "user");
+        let own = |space: &Value| text(space, "path").is_empty();
+        let maps = items(self.before, "/linux/uidMappings");
+        let root = |map: &Value| map.get("hostID").and_then(Value::as_i64).is_none_or(|id| id <= 0);
+        let mut spaces = spaces.peekable();
+        let apart = spaces.peek().is_some() && spaces.all(own) && !maps.is_empty() && !maps.iter().any(root);
+        self.world.filters && !apart
     }
 }

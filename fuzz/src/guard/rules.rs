@@ -60,8 +60,9 @@ impl Raw {
         Some((self.major.unwrap_or(195), self.minor?))
     }
 
+    /// Of another kind than this no rule is left in a [`Readings`].
     fn is_about(&self, (major, minor): (i64, i64)) -> bool {
-        self.kind != b'b' && self.major.is_none_or(|m| m == major) && self.minor.is_none_or(|m| m == minor)
+        self.major.is_none_or(|m| m == major) && self.minor.is_none_or(|m| m == minor)
     }
 }
 
@@ -73,12 +74,14 @@ pub(super) struct Readings {
 }
 
 impl Readings {
-    /// `open`: what the group is before the first rule.
-    pub(super) fn of(rules: Vec<Raw>, open: bool) -> Self {
+    /// What the list says of character devices (`c`), or of block devices (`b`). `open`: what the group is before the first rule.
+    pub(super) fn of(rules: &[Raw], kind: u8, open: bool) -> Self {
+        let rules: Vec<Raw> =
+            rules.iter().filter(|rule| rule.kind == kind || !matches!(rule.kind, b'b' | b'c')).copied().collect();
         Self { cleared: cleared(&rules), exceptions: Exceptions::of(&rules, open), rules }
     }
 
-    /// The first reading that lets a character device be opened.
+    /// The first reading that lets a device be opened.
     pub(super) fn open(&self, device: (i64, i64)) -> Option<&'static str> {
         let Self { rules, cleared, exceptions } = self;
         let any = |permits: &dyn Fn(u8) -> bool| [READ, WRITE, READ | WRITE].iter().any(|letters| permits(*letters));

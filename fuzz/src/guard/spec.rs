@@ -7,7 +7,7 @@ use crate::choices::Choices;
 use super::world::World;
 
 const KINDS: &[&str] =
-    &["bind", "bind", "bind", "none", "tmpfs", "overlay", "devtmpfs", "cgroup", "cgroup2", "proc", "sysfs", ""];
+    &["bind", "bind", "bind", "none", "tmpfs", "overlay", "devtmpfs", "cgroup", "cgroup2", "proc", "sysfs", "", "ext4"];
 const OPTIONS: &[&str] = &[
     "rbind", "bind", "rbind", "rbind", "ro", "rw", "rro", "rrw", "rprivate", "rslave", "rshared", "shared", "nodev",
     "remount", "nosuid",
@@ -15,12 +15,13 @@ const OPTIONS: &[&str] = &[
 const LAYERS: &[&str] =
     &["lowerdir=", "upperdir=", "lowerdir+=", "workdir=", "lowerdir=/etc:", "index=off,lowerdir=", "xino=on,upperdir="];
 const DESTINATIONS: &[&str] = &["/x", "/host", "/sys/fs/cgroup", "/dev", "/x/run", "/proc", "/a b"];
-const MAJORS: &[i64] = &[195, 226, 511, 510, 509, 508, 10, 1, 5, 136, 116, 231, -1, 4095, 4096];
+const MAJORS: &[i64] = &[195, 226, 511, 510, 509, 508, 10, 1, 5, 136, 116, 231, -1, 4095, 4096, 8, 8, 259];
 const MINORS: &[i64] = &[0, 1, 2, 3, 9, 128, 196, 229, 255, -1, 1_048_575, 1_048_576];
 const LETTERS: &[&str] = &["rwm", "rw", "r", "w", "m", "mr", "wm", "rwm", "rwm", "rw", "m", "", "rwa", "rrw"];
 const CAPABILITIES: &[&str] =
-    &["CAP_CHOWN", "CAP_MKNOD", "CAP_SYS_ADMIN", "sys_admin", "CAP_DAC_READ_SEARCH", "CAP_SYS_RAWIO"];
-const STAGES: &[&str] = &["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
+    &["CAP_CHOWN", "CAP_MKNOD", "CAP_SYS_ADMIN", "sys_admin", "CAP_DAC_READ_SEARCH", "CAP_SYS_RAWIO", "CAP_SYS_PTRACE"];
+pub(super) const STAGES: &[&str] =
+    &["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
 const HOOKS: &[&str] = &[
     "/usr/bin/dockerd",
     "/bin/true",
@@ -32,8 +33,45 @@ const HOOKS: &[&str] = &[
 ];
 const NAMESPACES: &[&str] = &["mount", "pid", "network", "ipc", "uts", "user", "cgroup", "time"];
 const CGROUPS: &[&str] = &["/a/b", "system.slice:docker:x", "/", "", "a/../b", "..", "/docker/x"];
-const ANNOTATIONS: &[&str] =
-    &["a", "org.systemd.property.DeviceAllow", "run.oci.hooks.stdout", "run.oci.handler", "io.kubernetes.x"];
+const CLASSES: &[&str] = &["a", "/", "..", ".", "../x", "a/b", "", "a.b"];
+/// When a low-level runtime does something with an annotation that a container is not to decide.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Acts {
+    Never,
+    Always,
+    /// It changes the container's unit, without a device, program, folder or other unit in it: `hardened` knows few of these.
+    OnUnit,
+    WhereItClimbs,
+}
+
+pub(super) const ANNOTATIONS: &[(&str, Acts)] = &[
+    ("a", Acts::Never),
+    ("io.kubernetes.x", Acts::Never),
+    ("org.systemd.property.DeviceAllow", Acts::Always),
+    ("org.systemd.property.DevicePolicy", Acts::Always),
+    ("org.systemd.property.BPFProgram", Acts::Always),
+    ("org.systemd.property.ExecStopPost", Acts::Always),
+    ("org.systemd.property.BindPaths", Acts::Always),
+    ("org.systemd.property.Delegate", Acts::Always),
+    ("org.systemd.property.Slice", Acts::Always),
+    ("org.systemd.property.RootDirectory", Acts::Always),
+    ("org.systemd.property.LoadCredential", Acts::Always),
+    ("org.systemd.property.OnFailure", Acts::Always),
+    ("org.systemd.property.CPUWeight", Acts::OnUnit),
+    ("org.systemd.property.TimeoutStopUSec", Acts::Never),
+    ("run.oci.hooks.stdout", Acts::Always),
+    ("run.oci.handler", Acts::Always),
+    ("run.oci.delegate-cgroup", Acts::Always),
+    ("run.oci.seccomp.plugins", Acts::Always),
+    ("run.oci.pidfd_receiver", Acts::Always),
+    ("bundle", Acts::Always),
+    ("bundle=/x", Acts::Always),
+    ("krun.cpus", Acts::Always),
+    ("module.wasm.image/variant", Acts::Always),
+    ("org.criu.config", Acts::Always),
+    ("run.oci.systemd.subgroup", Acts::WhereItClimbs),
+    ("run.oci.keep_original_groups", Acts::Never),
+];
 
 pub(super) fn made(choices: &mut Choices<'_>, world: &World) -> Value {
     let mounts: Vec<Value> = (0..choices.below(6)).map(|_| mount(choices, world)).collect();
@@ -57,19 +95,37 @@ pub(super) fn made(choices: &mut Choices<'_>, world: &World) -> Value {
     if more & 8 != 0 {
         linux["resources"]["unified"] = json!({*choices.of(&["memory.high", "cgroup.procs", "a/b"]): "1"});
     }
-    let mut spec = json!({"ociVersion": "1.0.2", "root": {"path": root(choices)}, "process": process(choices), "mounts": mounts, "linux": linux});
+    let mut spec = json!({"ociVersion": "1.0.2", "root": root(choices, world), "process": process(choices), "mounts": mounts, "linux": linux});
     if more & 16 != 0 {
         let path = *choices.of(HOOKS);
         let args = if choices.byte() & 1 == 0 { json!([path]) } else { json!(["x", choices.of(HOOKS)]) };
         spec["hooks"] = json!({*choices.of(STAGES): [{"path": path, "args": args}]});
     }
     if more & 32 != 0 {
-        spec["annotations"] = json!({*choices.of(ANNOTATIONS): "v"});
+        spec["annotations"] = json!({choices.of(ANNOTATIONS).0: choices.of(&["v", "a/../../b"])});
     }
     if more & 64 != 0 {
         spec["mounts"] = Value::Null;
     }
+    more_of_linux(choices, &mut spec["linux"]);
     spec
+}
+
+/// What few containers have.
+fn more_of_linux(choices: &mut Choices<'_>, linux: &mut Value) {
+    let some = choices.byte();
+    if some & 3 == 3 {
+        linux["intelRdt"] = json!({"closID": choices.of(CLASSES)});
+    }
+    if some & 12 == 12 {
+        linux["seccomp"] = json!({"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/run/agent"});
+    }
+    if some & 48 == 48 {
+        linux["netDevices"] = json!({"eth7": {}});
+    }
+    if some & 64 != 0 {
+        linux["readonlyPaths"] = json!(["/proc/sys"]);
+    }
 }
 
 fn path(choices: &mut Choices<'_>, world: &World) -> String {
@@ -143,15 +199,16 @@ fn namespaces(choices: &mut Choices<'_>) -> Vec<Value> {
     some.map(one).collect()
 }
 
-fn root(choices: &mut Choices<'_>) -> &'static str {
-    match choices.below(24) {
-        1 => "/",
-        2 => "/dev",
-        3 => "/run",
-        4 => "../../..",
-        5 => "/home/user/dev",
-        _ => "rootfs",
-    }
+/// An image, or any folder that somebody takes for one.
+fn root(choices: &mut Choices<'_>, world: &World) -> Value {
+    let odd = choices.byte();
+    let path = match odd % 8 {
+        1 => path(choices, world),
+        2 => (*choices.of(&["/", "/dev", "/run", "../../..", "/home/user/dev", "../linked", "../linked/rootfs"]))
+            .to_owned(),
+        _ => "rootfs".to_owned(),
+    };
+    if odd >= 128 { json!({"path": path, "readonly": true}) } else { json!({"path": path}) }
 }
 
 fn process(choices: &mut Choices<'_>) -> Value {
