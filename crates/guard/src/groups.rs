@@ -16,7 +16,7 @@ use contract::{Code, Refusal};
 use crate::findings::Findings;
 use crate::layers;
 use crate::mounts::Source;
-use crate::options::is_dev;
+use crate::options::{is_at_dev, is_dev};
 use crate::paths;
 use crate::setting::Setting;
 use crate::system::{Object, System};
@@ -144,6 +144,10 @@ impl Groups {
             let place = mount.map_or(Some("/"), |mount| mount.get("destination").and_then(Node::as_str)).unwrap_or("/");
             let before = index.map_or(0, |index| index + 1);
             let wanted: Vec<_> = parts.iter().map(|part| part.under(place, before)).collect();
+            if wanted.iter().any(|one| one.source.is_some() && is_at_dev(&one.destination)) {
+                out.refuse(at_dev(if groups { GROUPS } else { KERNELS }).at(at, ""));
+                continue;
+            }
             if stand_there(&wanted, mounts.get(before..).unwrap_or_default()) {
                 standing.push(before..before + wanted.len());
                 continue;
@@ -241,6 +245,12 @@ fn shared(rule: &'static str) -> Refusal {
     let message = "inside are the host's control groups or the node's own record of who has which GPU, and in a mount that \
         is shared with the host they cannot be closed for the container alone";
     Refusal::new(Code::UnsafeSpec, rule, message, "mount it rslave")
+}
+
+fn at_dev(rule: &'static str) -> Refusal {
+    let message = "the host's control groups, kernel settings or devices would be mounted at /dev, where a read-only mount can be \
+        written under youki";
+    Refusal::new(Code::UnsafeSpec, rule, message, "mount it at another place")
 }
 
 /// Whether these mounts follow already, as when a spec is judged that was edited before.

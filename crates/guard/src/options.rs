@@ -12,7 +12,12 @@ pub(crate) fn has_no_nodes(mount: &Node<'_>) -> bool {
 
 /// What youki mounts there can be written, whatever is said.
 pub(crate) fn is_dev(mount: &Node<'_>) -> bool {
-    mount.get("destination").and_then(Node::as_str).is_some_and(|place| paths::clean(place) == "/dev")
+    mount.get("destination").and_then(Node::as_str).is_some_and(is_at_dev)
+}
+
+/// The same of a place.
+pub(crate) fn is_at_dev(place: &str) -> bool {
+    paths::clean(place) == "/dev"
 }
 
 /// `rrw` makes the whole tree writable, whatever else is said.
