@@ -9,6 +9,7 @@
 //! whole again: `readonlyPaths` come last and would leave such a copy writable. Nothing else becomes read-only.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use contract::json::Node;
 use contract::{Code, Refusal};
@@ -134,6 +135,10 @@ impl Groups {
         for parts in found.chunk_by(|a, b| a.mount == b.mount) {
             let (index, mount) = parts.first().map_or((None, None), |part| (part.mount, of(part)));
             let at = index.map_or("/root/path".to_owned(), |index| format!("/mounts/{index}"));
+            // What closes a part may hold another, which is closed behind it.
+            if index.is_some_and(|index| standing.iter().any(|range: &Range<usize>| range.contains(&index))) {
+                continue;
+            }
             let ours = parts.iter().any(is_own);
             let groups = parts.iter().any(|part| matches!(part.shows, Shows::Groups(_)));
             let kernels = parts.iter().any(|part| matches!(part.shows, Shows::Kernels(_)));
