@@ -7,6 +7,7 @@ mod spec;
 mod world;
 
 use cdi::{Edits, Mount};
+use contract::Refusal;
 use contract::config::{Policy, Profile};
 use contract::inventory::{DeviceNode, Role};
 use contract::json;
@@ -113,7 +114,19 @@ fn judged(bytes: &[u8], world: &World, ways: &Ways) {
     Outcome { world, ways, before: &before, after: &after, ours: &ours, told: &told }.holds();
     if !ways.gpu_asked {
         let again = ways.judge(&reread, world);
-        assert!(again.refusals.is_empty(), "refused once it is written: {:?}", again.refusals);
+        // Left as it is: `hardened` lets a sysfs be inside a read-only tree that it refuses alone, and what closes it there is it alone.
+        let is_left = |refusal: &&Refusal| {
+            let added = refusal
+                .at
+                .strip_prefix("/mounts/")
+                .and_then(|rest| reread.get("mounts")?.items().get(rest.split('/').next()?.parse::<usize>().ok()?));
+            let closes = added.is_some_and(|mount| {
+                mount.get("options").is_some_and(|list| list.items().iter().any(|it| it.as_str() == Some("rro")))
+            });
+            ways.hardened && refusal.rule == "mount-sysfs-rw" && closes
+        };
+        let found: Vec<_> = again.refusals.iter().filter(|refusal| !is_left(refusal)).collect();
+        assert!(found.is_empty(), "refused once it is written: {found:?}");
         assert_eq!((again.changes.rules, again.changes.read_only), (None, vec![]), "written, and to be changed again");
     }
 }
