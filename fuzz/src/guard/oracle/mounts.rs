@@ -66,15 +66,17 @@ impl Outcome<'_> {
         let has = |wanted: &str| options.iter().any(|option| option == wanted);
         let read_only =
             options.iter().rfind(|option| matches!(option.as_str(), "ro" | "rw")).is_some_and(|it| it == "ro");
+        // What youki mounts there can be written, whatever is said.
+        let is_dev = mount.get("destination").and_then(Value::as_str).is_some_and(|place| cleaned(place) == "/dev");
         let mut place = Place {
             // Without one runc mounts over the root.
             destination: mount.get("destination").and_then(Value::as_str).unwrap_or("/"),
             behind,
             recursive: false,
-            writable: is_writable(&options),
+            writable: is_writable(&options) || is_dev,
             is_root: false,
             is_layer: false,
-            itself_read_only: read_only && !has("rrw"),
+            itself_read_only: read_only && !has("rrw") && !is_dev,
         };
         if kind == "bind" || has("bind") || has("rbind") {
             place.recursive = has("rbind") || !has("bind");
