@@ -129,7 +129,9 @@ impl Outcome<'_> {
 
     fn source(&self, source: &str, place: &Place<'_>) {
         let path = self.absolute(source);
-        for path in [cleaned(&path), path] {
+        // Runtimes may clean a source; the kernel reads a layer as it stands.
+        let cleaned_too = (!place.is_layer).then(|| cleaned(&path));
+        for path in cleaned_too.into_iter().chain([path]) {
             match self.world.walk(&path) {
                 Err(Why::Untold) => panic!("accepted, and nobody says what is at {path}"),
                 Err(Why::Missing) => {
