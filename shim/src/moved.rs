@@ -1,5 +1,6 @@
-//! Whether the root file system and the binds of a created container show what was judged. Who can write in a folder on the way to a source puts a link
-//! there between our look and the low-level runtime's, so that what is mounted is judged once more, by the place it is found at.
+//! Whether the root file system and the binds of a created container show what was judged. Who can write in a folder on the way to
+//! a source puts a link there between our look and the low-level runtime's, so that what is mounted is judged once more, by the
+//! place it is found at.
 //!
 //! Another place is not wrong by itself: files are replaced all the time, and a source may have been a link from the start.
 
