@@ -73,6 +73,24 @@ fn what_youki_would_leave_writable_is_refused_at_dev() {
     assert_eq!(at("/dev/groups", &v2()), ("ok".to_owned(), 0));
 }
 
+/// What closes a part of the root file system shows that part once more.
+#[test]
+fn a_root_that_was_closed_is_not_closed_again() {
+    let mut fake = v1();
+    fake.dir("/srv/chroot", |_| {});
+    let told = |mounts: &[String]| {
+        let spec = Spec { root: "/srv/chroot".into(), ..spec(mounts) };
+        let judgement = judge_text(&spec.text(), &By::default(), &fake);
+        (verdict(&judgement), added(&judgement))
+    };
+    let (source, place) = ("/srv/chroot/sys/fs/cgroup/devices", "/sys/fs/cgroup/devices");
+    assert_eq!(told(&[]), ("ok".to_owned(), vec![format!("0 {source} {place}")]));
+    let cover = |at: &str| mount("bind", source, at, &["ro", "nosuid", "rbind", "rprivate"]);
+    assert_eq!(told(&[cover(place)]), ("ok".to_owned(), vec![]));
+    let twice = told(&[cover(place), cover("/x")]);
+    assert_eq!(twice.0, UNSAFE, "nobody says that it is ours");
+}
+
 #[test]
 fn version_1() {
     const DEVICES: &str = "1 /sys/fs/cgroup/devices /x";

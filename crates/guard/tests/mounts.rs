@@ -458,5 +458,13 @@ fn a_folder_below_another_file_system() {
     ] {
         let mount = format!(r#"{{"destination":"/x","type":"shiftfs","source":"{source}","options":["mark"]}}"#);
         assert_eq!(both(&Spec::mount(&mount)).0, expected, "{source}");
+        let judgement = judge(&Spec::mount(&mount), &By::default());
+        assert!(
+            judgement.notes.iter().all(|note| note.rule != "mount-missing"),
+            "{source} is no path that must be there"
+        );
     }
+    let engines = r#"{"destination":"/x","type":"shiftfs","source":"/run/containerd"}"#;
+    let judgement = judge(&Spec::mount(engines), &By::default());
+    assert!(judgement.notes.iter().any(|note| note.rule == "mount-runtime-state"), "{:?}", judgement.notes);
 }

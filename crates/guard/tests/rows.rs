@@ -532,6 +532,8 @@ fn disks_with_the_machines_own_files() {
     assert_eq!(said(&of("/dev/other"), By::default()), "ok");
     assert_eq!(said(&of("/dev/sdb"), By::default()), "ok", "nobody's");
     assert_eq!(said(&of("none"), By::default()), "ok");
+    // Who may mount anything is said to have all of them anyway.
+    assert_eq!(said(&Spec { caps: Spec::admin().caps, ..of("/dev/sda") }, By::default()), "ok");
 }
 
 #[test]
