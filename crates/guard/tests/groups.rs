@@ -88,7 +88,7 @@ fn a_root_that_was_closed_is_not_closed_again() {
     let cover = |at: &str| mount("bind", source, at, &["ro", "nosuid", "rbind", "rprivate"]);
     assert_eq!(told(&[cover(place)]), ("ok".to_owned(), vec![]));
     let twice = told(&[cover(place), cover("/x")]);
-    assert_eq!(twice.0, UNSAFE, "nobody says that it is ours");
+    assert!(twice.0.starts_with("UNSAFE_SPEC"), "{twice:?}: one more is not ours");
 }
 
 #[test]
