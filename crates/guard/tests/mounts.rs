@@ -4,7 +4,7 @@ mod common;
 
 use common::{BUNDLE, By, Fake, Spec, both, gpu, hardened, judge, judge_text, verdict};
 use contract::config::Policy;
-use guard::{FileSystem, Name};
+use guard::{FileSystem, LowLevel, Name};
 
 const NODE: &str = "TENANT_GPU_MOUNT mount-gpu-node";
 const DEV: &str = "TENANT_GPU_MOUNT mount-dev-tree";
@@ -268,6 +268,17 @@ fn root_file_systems_that_are_written() {
             assert_eq!(verdict(&judge_text(&text, &by(profile.clone()), &fake)), expected, "{root}");
             assert_eq!(verdict(&judge_text(&readonly, &by(profile), &fake)), "ok", "{root}, read-only");
         }
+    }
+    // A link leads elsewhere than its text: runc takes the text, others follow.
+    fake.dir("/srv/link/../x", |dir| dir.real = "/usr".into());
+    fake.dir("/srv/x", |_| {});
+    let odd = Spec { root: "/srv/link/../x".into(), caps: r#""CAP_CHOWN""#.into(), ..Spec::default() }.text();
+    for (low_level, expected) in [(LowLevel::Runc, "ok"), (LowLevel::Crun, RESERVED), (LowLevel::Other, RESERVED)] {
+        assert_eq!(
+            verdict(&judge_text(&odd, &by(By { low_level, ..By::default() }), &fake)),
+            expected,
+            "{low_level:?}"
+        );
     }
 }
 
